@@ -1,0 +1,29 @@
+"""Errors: one base, one class per boundary.
+
+1. `UserError`: the user's input or machine is wrong. The CLI prints its one line and exits with code 2.
+2. `SandboxError`: the sandbox could not do its work. It is never the fault of the code inside, so it is "no verdict", not a zero.
+3. `TemplateError`: a chat template that cannot be used token in, token out.
+4. `NoSignal`: a training step without one informative group; the run stops and says why.
+
+A rollout that fails is data (`Rollout.status`), not an exception.
+"""
+
+
+class EtudeError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class UserError(EtudeError):
+    """What was wrong and what to do, in one line; exit code 2."""
+
+
+class SandboxError(EtudeError):
+    """The sandbox itself failed: nothing may be concluded about the code that was to run in it."""
+
+
+class TemplateError(UserError):
+    """A chat template changes earlier tokens when a message is added, or has no place for a hint."""
+
+
+class NoSignal(EtudeError):
+    """No group of a training step was informative."""
