@@ -1,0 +1,27 @@
+# make demo: the main job, from a repository to a trained model. make test: all tests. Both install what they need first.
+PYTHON ?= python3
+PY := .venv/bin/python
+export PYTHON TORCH_INDEX
+
+.PHONY: setup demo test check bench format
+setup:
+	@bash scripts/setup.sh
+
+demo: setup
+	@$(PY) -m etude demo
+
+test: setup
+	@$(PY) -m pytest
+
+check: setup
+	@$(PY) -m ruff check src tests benchmarks examples
+	@$(PY) -m ruff format --check src tests benchmarks examples
+	@$(PY) -m mypy
+	@$(PY) -m pytest tests/unit/test_imports.py
+
+bench: setup
+	@for name in feedback_cost feedback_memory feedback_ablation sandbox tasks_yield rollout_throughput; do \
+		echo "== $$name"; $(PY) -m benchmarks.$$name --quick || exit 1; done
+
+format:
+	@$(PY) -m ruff check --fix -q src tests benchmarks examples; $(PY) -m ruff format -q src tests benchmarks examples
