@@ -4,6 +4,7 @@
 2. `SandboxError`: the sandbox could not do its work. It is never the fault of the code inside, so it is "no verdict", not a zero.
 3. `TemplateError`: a chat template that cannot be used token in, token out.
 4. `NoSignal`: a training step without one informative group; the run stops and says why.
+5. `EngineError`: the model gave no distribution to sample from (its weights are broken).
 
 A rollout that fails is data (`Rollout.status`), not an exception.
 """
@@ -27,3 +28,7 @@ class TemplateError(UserError):
 
 class NoSignal(EtudeError):
     """No group of a training step was informative."""
+
+
+class EngineError(EtudeError):
+    """The model gave no distribution to sample from: NaN or infinite logits."""
