@@ -79,8 +79,11 @@ def truncate(path: Path, step: int, *, warmup: bool = False) -> None:
     kept = []
     for line in _whole_lines(path):
         record = msgspec.json.decode(line)
-        in_warmup = record["kind"] in OWN_COUNT
-        if record["step"] > (step if in_warmup == warmup else math.inf if in_warmup else 0):
+        if record["kind"] in OWN_COUNT:
+            last = step if warmup else math.inf
+        else:
+            last = 0 if warmup else step
+        if record["step"] > last:
             break
         kept.append(line)
     if path.exists():
