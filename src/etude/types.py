@@ -199,6 +199,9 @@ class HintSpan:
     start: int  # first sampled token of the turn
     stop: int  # one past its last sampled token
     hint_ids: tuple[int, ...]
+    segment: int = 0  # where the hint came from, for reports: as in Hint
+    turn: int = 0
+    writer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
