@@ -76,7 +76,7 @@ def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
             rollouts += [rollout(f"t{task}", n, invalid=sum(rng.random() < rate for _ in range(10))) for n in range(3)]
         found = estimate(INVALID, rollouts)
         hits += found.low is not None and found.high is not None and found.low <= 1 / 3 <= found.high
-    assert hits >= 52  # of 60 at 95%: fewer has a chance of 1%
+    assert hits >= 52  # of 60 at 95%: fewer has a chance below 1%
 
 
 def test_the_invalid_call_rate_is_calls_over_calls_not_a_mean_over_rollouts() -> None:
