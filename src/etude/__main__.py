@@ -1,0 +1,5 @@
+"""`python -m etude`."""
+
+from etude.cli import main
+
+main()
