@@ -1,0 +1,224 @@
+"""Inside the sandbox: run pytest and write what happens to a pipe. Read as text by runner.py, started by supervise.py.
+
+Standard library and pytest only. pytest and the plugins of the environment folder are imported before the repository comes
+onto the import path, so no module of the repository can stand in for them. Each event is one line: the nonce, a space, JSON:
+
+    ["ready"] ["items", ids] ["error", where, message] ["start", id] ["report", id, when, outcome, was_xfail, seconds, message]
+    ["code", number, path, line] ["reach", id, numbers] ["exit", code]
+
+In: argv[1] the descriptor of the pipe, argv[2] the environment folder; standard input the configuration as JSON: {"nonce", "env",
+"roots", "paths", "ids", "order", "seed", "trace"}. Out: events only; whatever is printed is for people and decides nothing.
+
+Not here: outcomes (runner.py puts the reports of one id together).
+"""
+
+import contextlib
+import json
+import os
+import random
+import re
+import sys
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+LIBRARY = [path for path in sys.path if path]
+sys.path[:] = [*LIBRARY, sys.argv[2]]
+import pytest  # noqa: E402
+
+NEVER = {"xdist", "xdist.looponfail", "randomly", "random_order", "pytest_cov", "cov", "timeout", "rerunfailures"}  # reorder, repeat, slow
+OPTIONS = (
+    *("-c", os.devnull, "-q", "--no-header", "--no-summary", "--color=no", "--tb=short", "--assert=plain"),
+    *("-p", "no:cacheprovider", "-p", "no:junitxml", "-p", "no:pastebin", "-p", "no:stepwise"),
+)
+Send = Callable[[list[Any]], None]
+
+
+def main() -> None:
+    fd = int(sys.argv[1])
+    os.set_inheritable(fd, False)
+    config = json.loads(sys.stdin.buffer.read())
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    send = sender(fd, config.pop("nonce"))
+    sys.argv[:] = ["pytest"]
+    plugins = environment_plugins(config["env"])
+    add_site_builtins()
+    send(["ready"])
+    code = run(config, send, plugins)
+    send(["exit", code])
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)  # neither atexit functions nor threads that hang have a say
+
+
+def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
+    """pytest's exit code."""
+    root = os.getcwd()
+    roots = [os.path.normpath(os.path.join(root, path)) for path in config["roots"]]
+    sys.path[:] = [*roots, config["env"], *LIBRARY]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*roots, config["env"]])
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    paths = [path for path in config["paths"] if os.path.exists(path)]
+    if config["paths"] and not paths:
+        send(["items", []])
+        return int(pytest.ExitCode.NO_TESTS_COLLECTED)
+    tracer = Tracer(root, send) if config["trace"] else None
+    arguments = [*OPTIONS, "--rootdir", root, "--confcutdir", root, *paths]
+    if tracer:
+        tracer.start()
+    code = pytest.main(arguments, plugins=[*plugins, Reporter(send, root, config, tracer)])
+    if tracer:
+        tracer.stop()
+    return int(code)
+
+
+def sender(fd: int, nonce: str) -> Send:
+    owner = os.getpid()
+
+    def send(event: list[Any]) -> None:
+        if os.getpid() != owner:  # a fork of this process that came back into pytest
+            return
+        line = f"{nonce} {json.dumps(event)}\n".encode()
+        with contextlib.suppress(OSError):  # the code under test closed it: no evidence, so nothing passes
+            while line:
+                line = line[os.write(fd, line) :]
+
+    return send
+
+
+def environment_plugins(env: str) -> list[object]:
+    """The pytest plugins among the packages of the environment folder; those that reorder or repeat tests stay out."""
+    from importlib.metadata import distributions
+
+    found: list[object] = []
+    for distribution in distributions(path=[env]):
+        found += [entry.load() for entry in distribution.entry_points if entry.group == "pytest11" and entry.name not in NEVER]
+    if "hypothesis" in sys.modules or os.path.isdir(os.path.join(env, "hypothesis")):
+        hypothesis = __import__("hypothesis")
+        hypothesis.settings.register_profile("etude", derandomize=True, deadline=None, database=None)
+        hypothesis.settings.load_profile("etude")
+    return found
+
+
+def add_site_builtins() -> None:
+    """`exit`, `help` and the like, which -S leaves out with the rest of site."""
+    import site
+
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+
+
+class Tracer:
+    """Which code objects of the repository ran in which test, by (path, first line): a name may be there twice."""
+
+    def __init__(self, root: str, send: Send) -> None:
+        self.root, self.send = root + os.sep, send
+        self.current: dict[int, CodeType] = {}  # by id, as comparing code objects compares what they hold
+        self.owner = "<collect>"
+        self.known: dict[int, int | None] = {}  # id of a code object -> number of its place; None outside the repository
+        self.alive: list[CodeType] = []  # so that no id is used twice
+        self.places: dict[tuple[str, int], int] = {}
+
+    def start(self) -> None:
+        threading.setprofile(self.profile)
+        sys.setprofile(self.profile)
+
+    def stop(self) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        self.switch("")
+
+    def profile(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            code = frame.f_code
+            self.current[id(code)] = code
+
+    def switch(self, owner: str) -> None:
+        """Send what ran since the last switch; what runs from now on is the owner's."""
+        seen, self.current = self.current, {}
+        numbers = {self.number(code) for code in list(seen.values())} - {None}
+        if numbers:
+            self.send(["reach", self.owner, sorted(number for number in numbers if number is not None)])
+        self.owner = owner
+
+    def number(self, code: CodeType) -> int | None:
+        if id(code) in self.known:
+            return self.known[id(code)]
+        self.alive.append(code)
+        number = None
+        if code.co_filename.startswith(self.root):
+            place = (code.co_filename[len(self.root) :], code.co_firstlineno)
+            number = self.places.setdefault(place, len(self.places))
+            if number == len(self.places) - 1:
+                self.send(["code", number, *place])
+        self.known[id(code)] = number
+        return number
+
+
+class Reporter:
+    """The pytest plugin: chooses and orders the items, and sends every report."""
+
+    def __init__(self, send: Send, root: str, config: dict[str, Any], tracer: Tracer | None) -> None:
+        self.send, self.root, self.tracer = send, root, tracer
+        self.order, self.seed = config["order"], config["seed"]
+        self.wanted: set[str] | None = None if config["ids"] is None else set(config["ids"])
+        # a parameter may hold "::", so every beginning of an id that could be a file counts; wrong ones name no file
+        self.files = {id[: match.start()] for id in self.wanted or () for match in re.finditer("::", id)}
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        if self.wanted is None or collection_path.is_dir() or collection_path.name in ("conftest.py", "__init__.py"):
+            return None
+        relative = os.path.relpath(collection_path, self.root)
+        return None if relative in self.files else True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        yield
+        chosen = [item for item in items if self.wanted is None or item.nodeid in self.wanted]
+        if self.order == "reversed":
+            chosen.reverse()
+        elif self.order == "shuffled":
+            random.Random(self.seed).shuffle(chosen)
+        items[:] = chosen
+        self.send(["items", [item.nodeid for item in chosen]])
+        if self.tracer:
+            self.tracer.switch("<between>")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self.send(["start", item.nodeid])
+        if self.tracer:
+            self.tracer.switch(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            if self.tracer:
+                self.tracer.switch("<between>")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.send(["error", report.nodeid, message_of(report)])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        message = message_of(report) if report.failed else ""
+        self.send(["report", report.nodeid, report.when, report.outcome, hasattr(report, "wasxfail"), report.duration, message])
+
+
+def message_of(report: pytest.CollectReport | pytest.TestReport) -> str:
+    """One line that says what went wrong."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash else str(report.longrepr or "")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not crash:  # a collection error: the last marked line names the exception
+        lines = [line[2:].strip() for line in lines if line.startswith("E ")][-1:] or lines[-1:]
+    return lines[0][:500] if lines else ""
+
+
+if __name__ == "__main__":
+    main()

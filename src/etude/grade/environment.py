@@ -1,0 +1,184 @@
+"""Fill an environment folder: the runner (pytest) and what a repository's tests need, without running foreign set-up code.
+
+In: requirements; out: `out/<digest>/`, packages with bytecode, to be put on the import path, and its Environment record.
+pytest and its dependencies are copied from the distributions that are installed beside etude, so they have the locked versions
+and need no network. Everything else comes from pip as wheels only. Bytecode is of the unchecked kind: it holds whatever the
+times of the files are, and imports need not look at the sources.
+
+Not here: where the folders lie (store.py).
+"""
+
+import hashlib
+import importlib.util
+import marshal
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from pathlib import Path
+
+from etude.errors import UserError
+from etude.types import Environment
+
+RUNNER = "pytest"
+PYC_HEADER_BYTES = 16  # PEP 552: magic, flags, then time and size or a hash
+UNCHECKED = (1).to_bytes(4, "little")  # flags: a hash, not compared with the source
+
+
+def make_environment(requirements: Sequence[str], out: Path, *, under_test: Sequence[str] = ()) -> Environment:
+    """The environment for `requirements`, made unless it is there. `under_test`: import names of the repository itself.
+
+    UserError where a requirement cannot be had as wheels, or the repository holds what the runner itself imports.
+    """
+    refuse_runner_packages(under_test)
+    runner = runner_distributions()
+    names = {_normal(each.name) for each in runner}
+    wanted = [text for text in requirements if _normal(_requirement_name(text)) not in names]
+    out.mkdir(parents=True, exist_ok=True)
+    if not wanted:
+        environment = _record(runner)
+        if (out / environment.digest).is_dir():
+            return environment
+    new = Path(tempfile.mkdtemp(prefix=".new.", dir=out))
+    try:
+        if wanted:
+            _pip(wanted, runner, new)
+        for each in runner:
+            _copy(each, new)
+        environment = _record(distributions(path=[str(new)]))
+        _compile(new)
+        new.chmod(0o755)
+        try:
+            new.rename(out / environment.digest)
+        except OSError:
+            if not (out / environment.digest).is_dir():
+                raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return environment
+
+
+def refuse_runner_packages(names: Iterable[str]) -> None:
+    """UserError if one of these import names belongs to the runner: a cut in it would stop the runner, not a test."""
+    runner = {name for each in runner_distributions() for name in import_names(each)}
+    both = sorted(runner & set(names))
+    if both:
+        raise UserError(f"{', '.join(both)}: pytest itself imports this, so tasks cannot be cut from it; choose another repository")
+
+
+def runner_distributions() -> list[Distribution]:
+    """pytest and all that it requires here, sorted by name."""
+    from packaging.requirements import Requirement  # comes with pytest
+
+    found: dict[str, Distribution] = {}
+    todo = [RUNNER]
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = distribution(name)
+        except PackageNotFoundError:
+            raise UserError(f"{name} is not installed beside etude, but runs the tests; install it: pip install {name}") from None
+        for text in found[name].requires or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                todo.append(_normal(requirement.name))
+    return [found[name] for name in sorted(found)]
+
+
+def import_names(each: Distribution) -> set[str]:
+    """The top-level modules and packages of an installed distribution."""
+    parts = (file.parts for file in each.files or ())
+    first = {path[0] for path in parts if path and ".." not in path and not path[0].endswith((".dist-info", ".egg-info"))}
+    return {name.removesuffix(".py") for name in first if name != "__pycache__" and (name.endswith(".py") or "." not in name)}
+
+
+def _record(found: Iterable[Distribution]) -> Environment:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    requirements = tuple(sorted(f"{_normal(each.name)}=={each.version}" for each in found))
+    digest = hashlib.sha256("\n".join((python, *requirements)).encode()).hexdigest()
+    return Environment(python=python, requirements=requirements, digest=digest)
+
+
+def _pip(wanted: Sequence[str], runner: Sequence[Distribution], target: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        pins = Path(folder, "constraints.txt")
+        pins.write_text("".join(f"{each.name}=={each.version}\n" for each in runner))
+        options = [
+            "--only-binary",
+            ":all:",
+            "--no-compile",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--constraint",
+            str(pins),
+        ]
+        command = [sys.executable, "-m", "pip", "install", "--target", str(target), *options, "--constraint", str(pins), "--", *wanted]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or done.stderr.splitlines() or ["no reason given"]
+        raise UserError(f"pip could not install {', '.join(wanted)} as wheels: {lines[-1].removeprefix('ERROR: ')}")
+    for name in ("bin", "share", "etc", "include"):
+        if (target / name).is_dir() and not (target / name / "__init__.py").exists():
+            shutil.rmtree(target / name)
+
+
+def _copy(each: Distribution, target: Path) -> None:
+    for file in each.files or ():
+        source = Path(str(file.locate()))
+        if ".." in file.parts or "__pycache__" in file.parts or not source.is_file():
+            continue
+        place = target / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, place)
+        if source.suffix == ".py":
+            _reuse_bytecode(source, place)
+
+
+def _compile(folder: Path) -> None:
+    """Bytecode for what has none yet. A file that this Python cannot compile stays as it is."""
+    for source in folder.rglob("*.py"):
+        place = Path(importlib.util.cache_from_source(str(source)))
+        if place.exists():
+            continue
+        data = source.read_bytes()
+        try:
+            code = compile(data, str(source.relative_to(folder)), "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            continue
+        _write_bytecode(place, data, marshal.dumps(code))
+
+
+def _reuse_bytecode(source: Path, place: Path) -> None:
+    """pip has compiled most files already: take their code if it belongs to this very source."""
+    try:
+        old = Path(importlib.util.cache_from_source(str(source))).read_bytes()
+    except OSError:
+        return
+    status = source.stat()
+    stamp = (int(status.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little") + (status.st_size & 0xFFFFFFFF).to_bytes(4, "little")
+    if old[:PYC_HEADER_BYTES] == importlib.util.MAGIC_NUMBER + bytes(4) + stamp:
+        _write_bytecode(Path(importlib.util.cache_from_source(str(place))), source.read_bytes(), old[PYC_HEADER_BYTES:])
+
+
+def _write_bytecode(place: Path, source: bytes, code: bytes) -> None:
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(importlib.util.MAGIC_NUMBER + UNCHECKED + importlib.util.source_hash(source) + code)
+
+
+def _requirement_name(text: str) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(text).name
+    except InvalidRequirement as error:
+        raise UserError(f"requirement {text!r}: {str(error).splitlines()[0]}") from None
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,236 @@
+"""Run pytest inside a sandbox and know, from outside, what happened.
+
+    host (this file) --request, key--> supervise.py --nonce--> child.py (pytest and the code under test)
+                     <--signed file---             <--pipe---
+
+Only the events of the private pipe count, never what is printed, and the host puts them together itself: a test passes if it was
+reported as started, passed in its call, was torn down, and no report of its id failed, was skipped or expected to fail. No event,
+no pass: `os._exit(0)`, zero tests, a closed pipe or a printed "PASSED" give nothing. Lines without the nonce void the whole run.
+What code inside pytest's own interpreter could forge is for checks on top of this one (tests that must fail, stubbed bodies).
+
+In: a Sandbox over a repository; out: a TestRun, without durations or temporary paths in anything that is shown.
+
+Not here: which outcome makes a task solved (grader.py).
+"""
+
+import dataclasses
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from etude.errors import SandboxError
+from etude.sandbox.protocol import ENV, ExecResult, Sandbox
+from etude.types import Repo
+
+Order = Literal["plain", "reversed", "shuffled"]
+COLLECT = "<collect>"  # owner in TestRun.reach of what imports and collection ran
+BETWEEN = "<between>"  # and of what ran outside every test
+MAX_EVENTS_BYTES = 64 * 2**20  # held in the supervisor's memory; 1,400 traced tests make about 4 MiB
+MAX_OUTPUT_BYTES = 32768
+GRACE_S = 10.0  # the sandbox's own limit comes this much later, so that a run out of time can still report
+PYTHON = "python3"  # inside the sandbox
+CHILD_ENV = {
+    "HOME": "/tmp",
+    "TMPDIR": "/tmp",
+    "TZ": "UTC",
+    "LC_ALL": "C.UTF-8",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestRun:
+    """What one run of pytest showed."""
+
+    __test__ = False  # for pytest: no class of tests
+
+    outcomes: dict[str, str]  # node id -> passed | failed | skipped | xfailed | xpassed; only tests that were started
+    collected: tuple[str, ...]  # node ids in the order of the run, after selection
+    collect_errors: tuple[str, ...]  # "path: message"
+    result: ExecResult  # of pytest itself; stdout holds the end of its output, stderr nothing
+    complete: bool  # pytest came to its own end and said so
+    messages: dict[str, str]  # failed node id -> one line
+    durations: dict[str, float]  # node id -> seconds, set-up and tear-down included
+    reach: dict[str, tuple[tuple[str, int], ...]]  # only traced: node id, COLLECT or BETWEEN -> (path, first line of a code object)
+
+    def passed(self, ids: Sequence[str]) -> bool:
+        """Exactly these tests were there, all of them passed, and pytest ended by itself."""
+        return self.complete and sorted(set(self.collected)) == sorted(set(ids)) and all(self.outcomes.get(id) == "passed" for id in ids)
+
+
+def run_tests(
+    sandbox: Sandbox,
+    repo: Repo,
+    *,
+    ids: Sequence[str] | None = None,
+    paths: Sequence[str] | None = None,
+    order: Order = "plain",
+    seed: int = 0,
+    trace: bool = False,
+    wall_s: float = 60.0,
+) -> TestRun:
+    """Run the tests `ids` (default: all) of the files and folders `paths` (default: those of the repository).
+
+    A run that ends badly is a TestRun with less in it. SandboxError where pytest could not even be started.
+    """
+    places = list(repo.test_paths if paths is None else paths)
+    for path in places:
+        if "::" in path or "[" in path or path.startswith(("-", "/")) or ".." in path.split("/"):
+            raise ValueError(f"test path {path!r}: a relative path without '::', '[' and '..' is needed; choose tests with ids")
+    key, nonce = secrets.token_bytes(32), secrets.token_hex(16)
+    name = f".etude-result-{secrets.token_hex(8)}"
+    config = {
+        "nonce": nonce,
+        "env": ENV,
+        "roots": list(repo.import_roots),
+        "paths": places,
+        "ids": None if ids is None else list(ids),
+        "order": order,
+        "seed": seed,
+        "trace": trace,
+    }
+    request = {
+        "key": key.hex(),
+        "result": name,
+        "child": _text("child.py"),
+        "config": config,
+        "env": CHILD_ENV,
+        "wall_s": wall_s,
+        "max_events_bytes": MAX_EVENTS_BYTES,
+        "max_output_bytes": MAX_OUTPUT_BYTES,
+    }
+    argv = [PYTHON, "-I", "-S", "-B", "-c", _text("supervise.py")]
+    result = sandbox.run(argv, stdin=json.dumps(request).encode(), wall_s=wall_s + GRACE_S)
+    if result.status == "killed":
+        raise SandboxError("the sandbox was closed while tests ran in it")
+    return _assemble(result, _signed_body(sandbox, name, key), nonce)
+
+
+def _signed_body(sandbox: Sandbox, name: str, key: bytes) -> bytes | None:
+    """What the supervisor wrote, if it is there and really from it."""
+    try:
+        data = sandbox.read(name)
+    except OSError:
+        return None
+    signature, _, body = data.partition(b"\n")
+    expected = hashlib.blake2b(body, key=key, digest_size=32).hexdigest().encode()
+    return zlib.decompress(body) if hmac.compare_digest(signature, expected) else None
+
+
+def _assemble(result: ExecResult, body: bytes | None, nonce: str) -> TestRun:
+    if body is None:  # killed with everything else, or by the code under test
+        return _empty(result)
+    head_line, _, lines = body.partition(b"\n")
+    head = json.loads(head_line)
+    timed_out = head["status"] == "timeout"
+    result = dataclasses.replace(
+        result,
+        status="timeout" if timed_out else "exited",
+        code=None if timed_out else head["code"],
+        stdout=_canonical(head["output"]).encode("utf-8", "surrogateescape"),
+        stderr=b"",
+        wall_s=head["wall_s"],
+    )
+    events = _events(lines, nonce)
+    if events is None or head["status"] == "overflow":  # somebody else wrote into the pipe: nothing in it counts
+        return _empty(result)
+    if not events and not timed_out:
+        raise SandboxError(f"pytest did not start in the sandbox: {_last_line(head['output'])}")
+    return _put_together(result, events)
+
+
+def _events(lines: bytes, nonce: str) -> list[list[Any]] | None:
+    """The events; None if a line is not one. A last line without its end was cut off by a kill."""
+    prefix = nonce.encode() + b" "
+    whole = lines[: lines.rfind(b"\n") + 1].splitlines()
+    if not all(line.startswith(prefix) for line in whole):
+        return None
+    try:
+        return [json.loads(line[len(prefix) :]) for line in whole]
+    except ValueError:
+        return None
+
+
+def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
+    collected: list[str] = []
+    errors: list[str] = []
+    reports: dict[str, list[tuple[str, str]]] = {}  # id -> (phase, what)
+    messages: dict[str, str] = {}
+    durations: dict[str, float] = {}
+    codes: dict[int, tuple[str, int]] = {}
+    reach: dict[str, set[tuple[str, int]]] = {}
+    said: int | None = None
+    for kind, *rest in events:
+        if kind == "items":
+            collected = rest[0]
+        elif kind == "error":
+            errors.append(f"{rest[0]}: {_canonical(rest[1])}")
+        elif kind == "start":
+            reports.setdefault(rest[0], []).append(("start", "passed"))
+        elif kind == "report":
+            id, phase, outcome, was_xfail, seconds, message = rest
+            what = {"skipped": "xfailed", "passed": "xpassed"}.get(outcome, outcome) if was_xfail else outcome
+            reports.setdefault(id, []).append((phase, what))
+            durations[id] = durations.get(id, 0.0) + seconds
+            if outcome == "failed":
+                messages.setdefault(id, _canonical(message))
+        elif kind == "code":
+            codes[rest[0]] = (rest[1], rest[2])
+        elif kind == "reach":
+            reach.setdefault(rest[0], set()).update(codes[number] for number in rest[1])
+        elif kind == "exit":
+            said = rest[0]
+    return TestRun(
+        outcomes={id: _outcome(of_id) for id, of_id in reports.items()},
+        collected=tuple(collected),
+        collect_errors=tuple(errors),
+        result=result,
+        complete=said is not None and result.status == "exited" and result.code == said,
+        messages=messages,
+        durations=durations,
+        reach={owner: tuple(sorted(places)) for owner, places in reach.items()},
+    )
+
+
+def _outcome(reports: list[tuple[str, str]]) -> str:
+    """One outcome for all reports of an id, subtests and repeated ids included: the worst of them."""
+    found = {what for _, what in reports}
+    for what in ("failed", "skipped", "xfailed", "xpassed"):
+        if what in found:
+            return what
+    phases = [phase for phase, _ in reports]
+    ended = phases.count("start") == phases.count("teardown") and "call" in phases
+    return "passed" if ended else "failed"  # the process died in it
+
+
+def _empty(result: ExecResult) -> TestRun:
+    return TestRun(
+        outcomes={}, collected=(), collect_errors=(), result=result, complete=False, messages={}, durations={}, reach={}
+    )  # fmt: skip
+
+
+def _canonical(text: str) -> str:
+    """Without what differs from run to run: addresses, temporary folders, seconds."""
+    text = re.sub(r"0x[0-9a-fA-F]{6,}", "0x...", text)
+    text = re.sub(r"/tmp/[\w.-]*pytest-[\w./-]*|/tmp/tmp\w{6,}", "/tmp/...", text)
+    return re.sub(r" in \d+\.\d+s( \([\d:]+\))?", "", text)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"
+
+
+@cache
+def _text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
