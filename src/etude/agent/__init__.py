@@ -1,0 +1,1 @@
+"""The agent: a loop, seven tools, and policies that stand in for a model."""

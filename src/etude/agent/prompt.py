@@ -1,0 +1,24 @@
+"""What the model reads first: who it is, how to call a tool, the tools, the task. Short, as every rollout pays for each token.
+
+Not here: roles and special tokens (render.py).
+"""
+
+from etude.agent.calls import write_call
+from etude.agent.output import cut
+from etude.agent.tools import TOOLS
+from etude.render import Message
+from etude.sandbox.protocol import WORK
+from etude.types import Task
+
+
+def system_prompt() -> str:
+    return "\n".join([
+        f"You are a coding agent. The repository is in {WORK}. Each message is one tool call:",
+        write_call("read", {"path": "a.py"}),
+        "Tools:",
+        *(f"{tool.signature}: {tool.about}" for tool in TOOLS.values()),
+    ])  # fmt: skip
+
+
+def opening_messages(task: Task, *, instruction_chars: int) -> list[Message]:
+    return [("system", system_prompt()), ("user", cut(task.instruction.strip(), instruction_chars, head=1.0))]
