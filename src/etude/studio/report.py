@@ -1,0 +1,385 @@
+"""report.html: one run as one page that needs nothing else: no script, no request, inline style, charts drawn here as SVG.
+
+In: a run folder (config.toml, metrics.jsonl, tasks.json, rollouts/, hints/, feedback/; whatever is there, so an unfinished run has a page
+too). Out: report.html in it, written whole or not at all.
+
+The page says what happened: each number that is compared has its interval, and one that did not improve is said to have not improved.
+
+Not here: how numbers are estimated (summary.py), what a transcript shows (transcript.py), what a browser draws (charts.py, templates/).
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from etude import __version__
+from etude.metrics import read_metrics
+from etude.records import read_jsonl
+from etude.render import Renderer
+from etude.studio import charts, summary
+from etude.studio.curves import stage_times, step_charts, steps_table
+from etude.studio.live import clock_time
+from etude.studio.text import plain, visible
+from etude.studio.transcript import Entry, Feedback, Token, TurnKey, clip, legend, transcript
+from etude.types import Hint, Rollout
+
+PAGE_BYTES = 8_000_000  # transcripts are left out, and said to be, once the page is this large
+TASK_GROUPS = {"train": "Training tasks", "held_out": "Held-out tasks"}
+STATUS = {
+    "finished": "finished",
+    "out_of_turns": "out of turns",
+    "out_of_tokens": "out of tokens",
+    "out_of_time": "out of time",
+    "sandbox_lost": "sandbox lost",
+    "interrupted": "interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What is on disk of one run."""
+
+    name: str
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    tasks: dict[str, list[dict[str, Any]]]  # group -> tasks, as plain fields
+    rollouts: dict[str, list[Rollout]]  # "before", "step-0001", ..., "after"
+    hints: dict[TurnKey, list[Hint]] = field(default_factory=dict)
+    feedback: dict[TurnKey, list[Feedback]] = field(default_factory=dict)
+
+
+def write_report(run_folder: Path, renderer: Renderer | None) -> Path:
+    """Write report.html into the run folder and return its path. Without a renderer the tokens of hinted turns are bars, not text."""
+    run = read_run(run_folder)
+    environment = Environment(
+        loader=PackageLoader("etude.studio"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(str(value)),
+    )
+    environment.filters["attribute"] = plain
+    environment.globals.update(clip=clip, status=STATUS, show_share=show_share, token_title=token_title)
+    page = environment.get_template("report.html.j2").render(page_values(run, renderer))
+    path = run_folder / "report.html"
+    partial = path.with_name(".report.html.partial")
+    partial.write_text(page, encoding="utf-8")
+    os.replace(partial, path)
+    return path
+
+
+def read_run(folder: Path) -> Run:
+    """Raises: ValueError for a file that is broken (not one that is missing)."""
+    config = folder / "config.toml"
+    hints: dict[TurnKey, list[Hint]] = {}
+    for path in sorted((folder / "hints").glob("*.jsonl")):
+        for hint in read_jsonl(path, Hint):
+            hints.setdefault((hint.rollout_id, hint.segment, hint.turn), []).append(hint)
+    feedback: dict[TurnKey, list[Feedback]] = {}
+    for path in sorted((folder / "feedback").glob("*.jsonl")):
+        for row in read_lines(path):
+            one = Feedback(writer=row.get("writer", ""), gate=row.get("gate"), token_kl=tuple(row.get("token_kl", ())))
+            feedback.setdefault((row["rollout_id"], row["segment"], row["turn"]), []).append(one)
+    return Run(
+        name=folder.resolve().name,
+        config=tomllib.loads(config.read_text(encoding="utf-8")) if config.exists() else {},
+        metrics=read_metrics(folder / "metrics.jsonl"),
+        tasks=read_tasks(folder / "tasks.json"),
+        rollouts={name: read_jsonl(folder / "rollouts" / f"{name}.jsonl", Rollout) for name in stage_names(folder / "rollouts")},
+        hints=hints,
+        feedback=feedback,
+    )
+
+
+def stage_names(folder: Path) -> list[str]:
+    """Files of rollouts in the order in which they happened: before, the steps, after."""
+    names = sorted(path.stem for path in folder.glob("*.jsonl"))
+    order = {"before": -1, "after": 1}
+    return sorted(names, key=lambda name: (order.get(name, 0), name))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """JSON lines; one at the end that was torn by a kill is left out."""
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n") and line.strip()]
+    return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
+
+
+def read_tasks(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """tasks.json: {"train": [...], "held_out": [...]}, each entry a task record or only its id."""
+    if not path.exists():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    groups = found if isinstance(found, dict) else {"train": found}
+    return {
+        group: [task if isinstance(task, dict) else {"id": str(task)} for task in tasks]
+        for group, tasks in groups.items()
+        if isinstance(tasks, list)
+    }
+
+
+def page_values(run: Run, renderer: Renderer | None) -> dict[str, Any]:
+    before, after = (summary.finished(run.rollouts.get(name, [])) for name in ("before", "after"))
+    featured = pick_turn(run)
+    return {
+        "run": run,
+        "title": title(run),
+        "facts": facts(run),
+        "version": __version__,
+        "findings": findings(before, after),
+        "headline": headline(before, after),
+        "counts": {name: (len(rollouts), len({r.task_id for r in rollouts})) for name, rollouts in (("before", before), ("after", after))},
+        "charts": step_charts(run.metrics),
+        "steps_table": steps_table(run.metrics),
+        "stages": stage_times(run.metrics),
+        "task_groups": task_groups(run, before, after),
+        "featured": featured,
+        "featured_hinted": featured is not None and num_hints(run, featured) > 0,
+        "featured_entries": None if featured is None else show_rollout(run, featured, renderer),
+        "legend": legend(),
+        "sets": rollout_sets(run, renderer, featured),
+        "settings": settings(run.config),
+    }
+
+
+def title(run: Run) -> str:
+    source = run.config.get("tasks", {}).get("source", "")
+    return f"{run.name}: {source}" if source else run.name
+
+
+def facts(run: Run) -> list[str]:
+    """One line about what this run was."""
+    model = run.config.get("model", {}).get("path") or ("SmolLM2-135M-Instruct" if run.config else "")
+    steps = {int(record["step"]) for record in run.metrics if record["kind"] == "step"}
+    tasks = [f"{len(tasks)} {TASK_GROUPS.get(group, group).lower()}" for group, tasks in run.tasks.items() if tasks]
+    seconds = max((record["t"] for record in run.metrics), default=0.0)
+    found = [
+        Path(model).name,
+        *tasks,
+        f"{len(steps)} training steps" if steps else "",
+        f"seed {run.config['seed']}" if "seed" in run.config else "",
+    ]
+    return [fact for fact in [*found, f"{clock_time(seconds)} of work" if seconds else ""] if fact]
+
+
+# The result
+
+
+def findings(before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, str]]:
+    """What became of each quality metric, in words, as it happened."""
+    if not before or not after:
+        missing = "before" if not before else "after"
+        return [{"verdict": "not measured", "text": f"Nothing to compare yet: the evaluation {missing} training is not there."}]
+    found = []
+    for metric in summary.METRICS:
+        if metric.better == 0:
+            continue
+        old, new = (summary.estimate(metric, rollouts).value for rollouts in (before, after))
+        moved = summary.change(metric, before, after)
+        found.append({"verdict": moved.verdict, "text": sentence(metric, old, new, moved)})
+    return found
+
+
+def sentence(metric: summary.Metric, old: float | None, new: float | None, moved: summary.Change) -> str:
+    name = {"solved": "Solved rollouts", "fail_to_pass_share": "Tests passed", "invalid_call_rate": "Invalid calls"}[metric.name]
+    values = f"{summary.show_value(metric, old)} before, {summary.show_value(metric, new)} after"
+    match moved.verdict:
+        case "better" | "worse":
+            direction = "rose" if (moved.value or 0) > 0 else "fell"
+            ending = "." if moved.verdict == "better" else ": worse than before training."
+            return f"{name} {direction} from {summary.show_value(metric, old)} to {summary.show_value(metric, new)}{ending}"
+        case "unchanged":
+            return f"{name} did not improve: {values}."
+        case "too few tasks":
+            return f"{name}: {values}; {moved.tasks} tasks are too few to call it a change."
+        case "not measured":
+            return f"{name} could not be compared: no task was measured both times."
+        case _:
+            return f"{name} did not clearly improve: {values}; the interval of the change includes zero."
+
+
+def headline(before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, Any]]:
+    rows = []
+    for metric in summary.METRICS:
+        old, new = summary.estimate(metric, before), summary.estimate(metric, after)
+        moved = summary.change(metric, before, after)
+        marks = [
+            charts.Mark(name=name, value=one.value, low=one.low, high=one.high)
+            for name, one in (("before", old), ("after", new))
+            if one.value is not None
+        ]
+        ends = [v for mark in marks for v in (mark.value, mark.low, mark.high) if v is not None]
+        top = charts.ticks(0.0, max(ends, default=1.0), 2)[-1]
+        show = charts.percent if metric.share else charts.short
+        plot = charts.interval_row(
+            marks, label=f"{metric.label}, before and after", bounds=(0.0, min(top, 1.0) if metric.share else top), show=show
+        )
+        rows.append(
+            {
+                "label": metric.label,
+                "before": estimate_parts(metric, old),
+                "after": estimate_parts(metric, new),
+                "change": change_parts(metric, moved),
+                "verdict": moved.verdict,
+                "plot": plot if marks else "",
+            }
+        )
+    return rows
+
+
+def change_parts(metric: summary.Metric, moved: summary.Change) -> dict[str, str]:
+    value, _, interval = summary.show_change(metric, moved).partition(" [")
+    return {"value": value, "interval": interval.rstrip("]")}
+
+
+def estimate_parts(metric: summary.Metric, found: summary.Estimate) -> dict[str, str]:
+    interval = ""
+    if found.low is not None and found.high is not None:
+        interval = f"{summary.show_value(metric, found.low)} to {summary.show_value(metric, found.high)}"
+    return {"value": summary.show_value(metric, found.value), "interval": interval}
+
+
+# Tasks
+
+
+def task_groups(run: Run, before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, Any]]:
+    trained = summary.finished([r for name, rollouts in run.rollouts.items() if name not in ("before", "after") for r in rollouts])
+    groups = []
+    for group, tasks in run.tasks.items():
+        rows = []
+        for task in tasks:
+            rows.append(
+                {
+                    "id": task["id"],
+                    "symbols": [f"{s.get('qualname', '?')}" for s in task.get("symbols", ())],
+                    "files": sorted({s.get("path", "?") for s in task.get("symbols", ())}),
+                    "lines": sum(s.get("num_lines", 0) for s in task.get("symbols", ())),
+                    "band": task.get("band", ""),
+                    "mode": task.get("mode", ""),
+                    "fail_to_pass": len(task.get("fail_to_pass", ())),
+                    "pass_to_pass": len(task.get("pass_to_pass", ())),
+                    "instruction": task.get("instruction", ""),
+                    "before": tally(task["id"], before),
+                    "train": tally(task["id"], trained),
+                    "after": tally(task["id"], after),
+                }
+            )
+        columns = [name for name in ("before", "train", "after") if any(row[name] is not None for row in rows)]
+        groups.append({"name": TASK_GROUPS.get(group, group), "rows": rows, "columns": columns})
+    return groups
+
+
+def tally(task_id: str, rollouts: Sequence[Rollout]) -> tuple[int, int] | None:
+    """(solved, graded) of one task; None where it was not tried."""
+    graded = [r.reward.solved for r in rollouts if r.task_id == task_id and r.reward is not None]
+    return (sum(graded), len(graded)) if graded else None
+
+
+def show_share(pair: tuple[int, int] | None) -> str:
+    return "–" if pair is None else f"{pair[0]}/{pair[1]}"
+
+
+# Rollouts
+
+
+def token_title(token: Token) -> str:
+    """What hovering over a token says."""
+    last = token.first + token.count - 1
+    where = f"token {token.first}" if token.count == 1 else f"tokens {token.first} to {last}"
+    return f"{where}: {charts.short(token.kl)} nats"
+
+
+def pick_turn(run: Run) -> Rollout | None:
+    """The rollout to show in full: the one whose hint moved a turn most, among hints that were let through; else any with a hint; else
+    a solved one; else the longest."""
+    everyone = {r.id: r for rollouts in run.rollouts.values() for r in rollouts}
+    moved = [
+        ((f.gate is None or f.gate > 0, sum(f.token_kl) / len(f.token_kl)), key[0])
+        for key, rows in run.feedback.items()
+        for f in rows
+        if f.token_kl and key[0] in everyone
+    ]
+    if moved:
+        return everyone[max(moved)[1]]
+    hinted = [key[0] for key in run.hints if key[0] in everyone]
+    if hinted:
+        return everyone[hinted[0]]
+    return max(everyone.values(), key=lambda r: (r.reward is not None and r.reward.solved, r.usage.turns), default=None)
+
+
+def show_rollout(run: Run, rollout: Rollout, renderer: Renderer | None) -> list[Entry]:
+    instruction = next((t.get("instruction", "") for tasks in run.tasks.values() for t in tasks if t["id"] == rollout.task_id), "")
+    return transcript(rollout, hints=run.hints, feedback=run.feedback, renderer=renderer, instruction=instruction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One rollout of the list."""
+
+    rollout: Rollout
+    line: int  # in its file, from 1
+    num_hints: int
+    featured: bool
+    entries: list[Entry] | None  # None: left out
+
+
+def rollout_sets(run: Run, renderer: Renderer | None, featured: Rollout | None) -> list[dict[str, Any]]:
+    """Every rollout as one line, with its transcript while the page has room: evaluations first, then the latest steps."""
+    ends = [name for name in ("after", "before") if name in run.rollouts]
+    order = [*ends, *(name for name in reversed(run.rollouts) if name not in ends)]
+    room = PAGE_BYTES
+    shown: dict[str, list[Row]] = {}
+    for name in order:
+        latest = {rollout.id: (line, rollout) for line, rollout in enumerate(run.rollouts[name], start=1)}
+        rows = []
+        for line, rollout in latest.values():
+            entries = show_rollout(run, rollout, renderer) if room > 0 and rollout is not featured else None
+            room -= 0 if entries is None else size(entries)
+            rows.append(Row(rollout=rollout, line=line, num_hints=num_hints(run, rollout), featured=rollout is featured, entries=entries))
+        shown[name] = rows
+    return [
+        {"name": name, "label": stage_label(name), "rows": shown[name], "solved": tally_all(shown[name])}
+        for name in run.rollouts
+        if shown[name]
+    ]
+
+
+def stage_label(name: str) -> str:
+    """ "step-0003" -> "step 3"; the evaluations by what they are."""
+    kind, _, count = name.partition("-")
+    known = {"before": "evaluation before training", "after": "evaluation after training"}
+    return f"step {int(count)}" if kind == "step" and count.isdigit() else known.get(name, name)
+
+
+def num_hints(run: Run, rollout: Rollout) -> int:
+    return len({key for key in (*run.hints, *run.feedback) if key[0] == rollout.id})
+
+
+def size(entries: Sequence[Entry]) -> int:
+    """About how many bytes of page the entries make: 90 of markup a coloured token."""
+    texts = sum(len(clip(e.text)[0]) + sum(len(c.raw) for c in e.calls) + 200 for e in entries)
+    return texts + sum(180 * len(h.tokens) for e in entries for h in e.hinted)
+
+
+def tally_all(rows: Sequence[Row]) -> tuple[int, int]:
+    graded = [row.rollout.reward.solved for row in rows if row.rollout.reward is not None]
+    return sum(graded), len(graded)
+
+
+def settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Sections of the configuration, those at the top level first."""
+    top = {name: value for name, value in config.items() if not isinstance(value, dict)}
+    sections = [("run", top), *((name, value) for name, value in config.items() if isinstance(value, dict))]
+    return [
+        {"name": name, "rows": [(k, v if isinstance(v, str) else json.dumps(v)) for k, v in values.items()]}
+        for name, values in sections
+        if values
+    ]
