@@ -1,7 +1,7 @@
 """Run pytest inside a sandbox and know, from outside, what happened.
 
-    host (this file) --request, key--> supervise.py --nonce--> child.py (pytest and the code under test)
-                     <--signed file---             <--pipe---
+    host (this file) --request-----> supervise.py --nonce--> child.py (pytest and the code under test)
+                     <--signed file-             <--pipe---
 
 Only the events of the private pipe count, never what is printed, and the host puts them together itself: a test passes if it was
 reported as started, passed in its call, was torn down, and no report of its id failed, was skipped or expected to fail. No event,
@@ -15,10 +15,8 @@ Not here: which outcome makes a task solved (grader.py).
 
 import dataclasses
 import hashlib
-import hmac
 import json
 import re
-import secrets
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +35,7 @@ MAX_EVENTS_BYTES = 64 * 2**20  # held in the supervisor's memory; 1,400 traced t
 MAX_OUTPUT_BYTES = 32768
 GRACE_S = 10.0  # the sandbox's own limit comes this much later, so that a run out of time can still report
 PYTHON = "python3"  # inside the sandbox
+RESULT = ".etude-result"  # in the workspace, see supervise.py
 CHILD_ENV = {
     "HOME": "/tmp",
     "TMPDIR": "/tmp",
@@ -87,10 +86,7 @@ def run_tests(
     for path in places:
         if "::" in path or "[" in path or path.startswith(("-", "/")) or ".." in path.split("/"):
             raise ValueError(f"test path {path!r}: a relative path without '::', '[' and '..' is needed; choose tests with ids")
-    key, nonce = secrets.token_bytes(32), secrets.token_hex(16)
-    name = f".etude-result-{secrets.token_hex(8)}"
     config = {
-        "nonce": nonce,
         "env": ENV,
         "roots": list(repo.import_roots),
         "paths": places,
@@ -100,8 +96,6 @@ def run_tests(
         "trace": trace,
     }
     request = {
-        "key": key.hex(),
-        "result": name,
         "child": _text("child.py"),
         "config": config,
         "env": CHILD_ENV,
@@ -113,23 +107,33 @@ def run_tests(
     result = sandbox.run(argv, stdin=json.dumps(request).encode(), wall_s=wall_s + GRACE_S)
     if result.status == "killed":
         raise SandboxError("the sandbox was closed while tests ran in it")
-    return _assemble(result, _signed_body(sandbox, name, key), nonce)
+    return _assemble(result, _signed_body(sandbox, result.stdout))
 
 
-def _signed_body(sandbox: Sandbox, name: str, key: bytes) -> bytes | None:
-    """What the supervisor wrote, if it is there and really from it."""
+def _signed_body(sandbox: Sandbox, printed: bytes) -> bytes | None:
+    """What the supervisor wrote, if it is there and signed with the key that it committed to before the tests began."""
     try:
-        data = sandbox.read(name)
+        data = sandbox.read(RESULT)
     except OSError:
         return None
-    signature, _, body = data.partition(b"\n")
-    expected = hashlib.blake2b(body, key=key, digest_size=32).hexdigest().encode()
-    return zlib.decompress(body) if hmac.compare_digest(signature, expected) else None
+    signature, body = data[: 256 * 64], data[256 * 64 :]
+    number = int.from_bytes(_digest(body), "little")
+    public = b""
+    for bit in range(256):
+        revealed, other = signature[64 * bit : 64 * bit + 32], signature[64 * bit + 32 : 64 * bit + 64]
+        public += other + _digest(revealed) if number >> bit & 1 else _digest(revealed) + other
+    return zlib.decompress(body) if _digest(public).hex().encode() == printed[:64] else None
 
 
-def _assemble(result: ExecResult, body: bytes | None, nonce: str) -> TestRun:
-    if body is None:  # killed with everything else, or by the code under test
-        return _empty(result)
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
+def _assemble(result: ExecResult, body: bytes | None) -> TestRun:
+    if body is None:
+        if result.status == "exited" and not result.stdout:
+            raise SandboxError(f"tests could not be started in the sandbox: {_last_line(result.stderr.decode(errors='replace'))}")
+        return _empty(result)  # killed with everything else, or by the code under test
     head_line, _, lines = body.partition(b"\n")
     head = json.loads(head_line)
     timed_out = head["status"] == "timeout"
@@ -141,7 +145,7 @@ def _assemble(result: ExecResult, body: bytes | None, nonce: str) -> TestRun:
         stderr=b"",
         wall_s=head["wall_s"],
     )
-    events = _events(lines, nonce)
+    events = _events(lines, head["nonce"])
     if events is None or head["status"] == "overflow":  # somebody else wrote into the pipe: nothing in it counts
         return _empty(result)
     if not events and not timed_out:

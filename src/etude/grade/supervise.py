@@ -1,11 +1,13 @@
 """Inside the sandbox: start the tests in a process of their own, gather what they report, sign it. Read as text by runner.py.
 
 Standard library only, run as `python -I -S -B -c <this text>` with the request as JSON on standard input. No code of the
-repository runs in this process, and no other process can read its memory (it is not dumpable), so the key that signs the
-report stays secret: a report that the code under test writes itself has no valid signature.
+repository runs in this process, and no other process can read its memory (it is not dumpable). Standard input, output and the
+file system may be open to the code under test (through /proc/1/fd, say), so nothing secret passes them: before any foreign code
+runs, this process prints the public half of a one-time signature (Lamport 1979), and only it can sign the report that follows.
 
-In: {"key", "result", "child", "config", "env", "wall_s", "max_events_bytes", "max_output_bytes"}.
-Out: the file `result` in the working directory: 64 hex digits of keyed blake2b, a line end, and zlib of (JSON head, line end, events).
+In: {"child", "config", "env", "wall_s", "max_events_bytes", "max_output_bytes"}.
+Out: the commitment on standard output; the file `.etude-result` in the working directory: 256 pairs of 32 bytes of signature,
+then zlib of (JSON head, line end, events).
 
 Not here: what a test is (child.py), what the events mean (runner.py).
 """
@@ -24,26 +26,45 @@ import zlib
 from typing import Any
 
 PR_SET_DUMPABLE = 4  # linux/prctl.h
+RESULT = ".etude-result"
 
 
 def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     request = json.loads(sys.stdin.buffer.read())
-    for name in os.listdir("."):
-        if name.startswith(".etude-result-") and not os.path.isdir(name):
-            os.unlink(name)  # of an earlier run on the same files
+    secrets = [os.urandom(32) for _ in range(512)]
+    print(digest(b"".join(map(digest, secrets))).hex(), flush=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(RESULT)  # of an earlier run on the same files
     head, events = watch(request)
     body = zlib.compress(json.dumps(head).encode() + b"\n" + events, 6)
-    signature = hashlib.blake2b(body, key=bytes.fromhex(request["key"]), digest_size=32).hexdigest()
-    fd = os.open(request["result"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(RESULT)
+    fd = os.open(RESULT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with os.fdopen(fd, "wb") as file:
-        file.write(signature.encode() + b"\n" + body)
+        file.write(sign(body, secrets) + body)
+
+
+def digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
+def sign(body: bytes, secrets: list[bytes]) -> bytes:
+    """For each bit of the digest the secret of its value, then the public half of the other value."""
+    number = int.from_bytes(digest(body), "little")
+    out = b""
+    for bit in range(256):
+        pair = secrets[2 * bit : 2 * bit + 2]
+        value = number >> bit & 1
+        out += pair[value] + digest(pair[1 - value])
+    return out
 
 
 def watch(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Run the child to its end or its limit; what happened, and the bytes of its events."""
     started = time.monotonic()
-    child, read_fd = start(request)
+    nonce = os.urandom(16).hex()
+    child, read_fd = start(request, nonce)
     assert child.stdout is not None
     output_fd = child.stdout.fileno()
     streams = {read_fd: bytearray(), output_fd: bytearray()}
@@ -73,20 +94,17 @@ def watch(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         os.killpg(child.pid, signal.SIGKILL)
     code = child.wait()
     output = streams[output_fd].decode("utf-8", "replace")
-    wall_s = time.monotonic() - started
-    return {"status": status, "code": code if code >= 0 else 128 - code, "output": output, "wall_s": wall_s}, bytes(streams[read_fd])
+    code = code if code >= 0 else 128 - code
+    head = {"status": status, "code": code, "output": output, "wall_s": time.monotonic() - started, "nonce": nonce}
+    return head, bytes(streams[read_fd])
 
 
-def start(request: dict[str, Any]) -> tuple[subprocess.Popen[bytes], int]:
+def start(request: dict[str, Any], nonce: str) -> tuple[subprocess.Popen[bytes], int]:
     """The child, with its configuration on standard input, and the end of the pipe that its events come out of."""
-    config_fd = os.memfd_create("config")
-    with os.fdopen(os.dup(config_fd), "wb") as file:
-        file.write(json.dumps(request["config"]).encode())
-    os.lseek(config_fd, 0, os.SEEK_SET)
     read_fd, write_fd = os.pipe()
     child = subprocess.Popen(
         [sys.executable, "-S", "-P", "-s", "-B", "-c", request["child"], str(write_fd), request["config"]["env"]],
-        stdin=config_fd,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=(write_fd,),
@@ -94,7 +112,9 @@ def start(request: dict[str, Any]) -> tuple[subprocess.Popen[bytes], int]:
         env={"PATH": os.environ.get("PATH", os.defpath), **request["env"]},
     )
     os.close(write_fd)
-    os.close(config_fd)
+    assert child.stdin is not None
+    with contextlib.suppress(BrokenPipeError), child.stdin:  # the child reads all of it before it writes anything
+        child.stdin.write(json.dumps({**request["config"], "nonce": nonce}).encode())
     return child, read_fd
 
 
