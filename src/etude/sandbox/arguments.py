@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from etude.sandbox import wire
 from etude.sandbox.mounts import MERGED, ROOM
 from etude.sandbox.protocol import ENV, WORK
 
@@ -46,7 +47,8 @@ def fixed(prefix: str | None, executable: str) -> list[str]:
             args += ["--ro-bind", path, path]
     args += ["--ro-bind", f"{ROOM}/etc", "/etc", "--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     args += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev", "--bind", f"{ROOM}/disk/shm", "/dev/shm"]
-    for name in {"python", "python3", os.path.basename(executable)}:
+    args += ["--perms", "0755", "--dir", "/python", "--perms", "0755", "--dir", "/python/bin"]
+    for name in sorted({"python", "python3", os.path.basename(executable)}):
         args += ["--symlink", executable, f"/python/bin/{name}"]
     if prefix is not None:
         args += ["--ro-bind", f"{ROOM}/python", "/python/base"]
@@ -74,4 +76,4 @@ def for_command(fixed_args: Sequence[str], env: Mapping[str, str], cwd: str) -> 
     for name, value in sorted({**DEFAULT_ENV, **env}.items()):
         args += ["--setenv", name, value]
     args += ["--chdir", cwd]
-    return b"".join(os.fsencode(arg) + b"\0" for arg in args)
+    return b"".join(wire.text(arg) + b"\0" for arg in args)

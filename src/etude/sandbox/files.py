@@ -15,6 +15,10 @@ from etude.sandbox.protocol import WORK
 MAX_BYTES = 16 << 20  # of one file that is read or reported
 MAX_TOTAL_BYTES = 128 << 20  # of all that `changes` reports
 
+_MAX_DEPTH = 100  # of folders that the sandbox made; deeper ones are refused
+_MAX_PATH = 3000
+
+_Found = tuple[str, str, bytes | None, bool]  # path, kind, content, executable
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,7 +29,7 @@ def _error(number: int, text: str) -> OSError:
 def _parts(path: str) -> list[str]:
     relative = os.path.relpath(path, WORK) if path.startswith("/") else path
     parts = [part for part in relative.split("/") if part not in ("", ".")]
-    if ".." in parts or "\0" in path:
+    if ".." in parts:
         raise _error(errno.EACCES, f"{path}: outside of the workspace")
     return parts
 
@@ -37,7 +41,6 @@ def _open_parent(parts: list[str], path: str, *, make: bool) -> int:
         try:
             if make and not _exists(part, fd):
                 os.mkdir(part, 0o755, dir_fd=fd)
-                os.chown(part, 0, 0, dir_fd=fd)
             if stat.S_ISLNK(os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode):
                 raise _error(errno.EACCES, f"{path}: leads through a link")
             below = os.open(part, _DIRECTORY, dir_fd=fd)
@@ -55,7 +58,8 @@ def _exists(name: str, dir_fd: int) -> bool:
     return True
 
 
-def read(path: str) -> bytes:
+def read(name: bytes) -> bytes:
+    path = os.fsdecode(name)
     parts = _parts(path)
     if not parts:
         raise _error(errno.EISDIR, f"{path}: is a folder")
@@ -79,7 +83,8 @@ def _read_at(name: str, parent: int, path: str) -> bytes:
         return file.read()
 
 
-def write(path: str, data: bytes) -> None:
+def write(name: bytes, data: bytes) -> None:
+    path = os.fsdecode(name)
     parts = _parts(path)
     if not parts:
         raise _error(errno.EISDIR, f"{path}: is a folder")
@@ -98,19 +103,21 @@ def write(path: str, data: bytes) -> None:
         os.close(parent)
 
 
-def changes() -> list[tuple[str, str, bytes | None, bool]]:
-    """(path, kind, content, executable), sorted by path.
+def changes() -> list[tuple[bytes, str, bytes | None, bool]]:
+    """Sorted by path.
 
     The upper layer tells which folders and files were touched; what became of them is read from the merged view and
     compared with the workspace, so no convention of the overlay's format is relied on.
     """
-    found: list[tuple[str, str, bytes | None, bool]] = []
+    found: list[_Found] = []
     _compare("", found)
     total = 0
     result = []
     for path, kind, data, executable in sorted(found, key=lambda change: os.fsencode(change[0])):
         total += len(data or b"")
-        result.append((path, kind, data, executable) if total <= MAX_TOTAL_BYTES else (path, "refused", None, False))
+        result.append(
+            (os.fsencode(path), kind, data, executable) if total <= MAX_TOTAL_BYTES else (os.fsencode(path), "refused", None, False)
+        )
     return result
 
 
@@ -129,7 +136,7 @@ def _names(folder: str) -> set[str]:
         return set()
 
 
-def _compare(relative: str, found: list[tuple[str, str, bytes | None, bool]]) -> None:
+def _compare(relative: str, found: list[_Found]) -> None:
     """Add the changes below one folder of the merged view that the upper layer has too."""
     lower, merged, upper = (f"{top}/{relative}" for top in (LOWER, MERGED, UPPER))
     before = _names(lower) if stat.S_ISDIR(_mode(lower)) else set()
@@ -142,7 +149,10 @@ def _compare(relative: str, found: list[tuple[str, str, bytes | None, bool]]) ->
         if stat.S_ISDIR(new):
             if old and not stat.S_ISDIR(old):
                 found.append((path, "removed", None, False))
-            _compare(f"{path}/", found)
+            if path.count("/") < _MAX_DEPTH and len(os.fsencode(path)) < _MAX_PATH:
+                _compare(f"{path}/", found)
+            else:
+                found.append((path, "refused", None, False))
             continue
         if stat.S_ISDIR(old):
             for below in _names(f"{lower}{name}"):
@@ -150,7 +160,7 @@ def _compare(relative: str, found: list[tuple[str, str, bytes | None, bool]]) ->
         _written(path, old, new, found)
 
 
-def _removed(path: str, found: list[tuple[str, str, bytes | None, bool]]) -> None:
+def _removed(path: str, found: list[_Found]) -> None:
     if stat.S_ISDIR(_mode(f"{LOWER}/{path}")):
         for name in _names(f"{LOWER}/{path}"):
             _removed(f"{path}/{name}", found)
@@ -158,7 +168,7 @@ def _removed(path: str, found: list[tuple[str, str, bytes | None, bool]]) -> Non
         found.append((path, "removed", None, False))
 
 
-def _written(path: str, old: int, new: int, found: list[tuple[str, str, bytes | None, bool]]) -> None:
+def _written(path: str, old: int, new: int, found: list[_Found]) -> None:
     lower, merged = f"{LOWER}/{path}", f"{MERGED}/{path}"
     if stat.S_ISLNK(new) and stat.S_ISLNK(old) and os.readlink(lower) == os.readlink(merged):
         return

@@ -1,19 +1,22 @@
 """The holder: process 1 of a sandbox's pid namespace. It starts bubblewrap for every command and watches the limits.
 
-In: requests over a socket (wire.py): run, read, write, changes. Out: one answer each, {"ok": value} or
-{"error": class name, "errno": number, "text": line}. It ends when the socket does, and with it, by the kernel, everything
-in its namespaces: processes, mounts, the disk. Between two requests no other process is alive.
+In: requests over a socket (wire.py): run, read, write, changes. Out: one answer each, {"ok": value} or {"errno": number,
+"error": line}. It ends when the socket does, and with it, by the kernel, everything in its namespaces: processes, mounts,
+the disk. Between two requests no other process is alive.
 
-Limits of a command: wall time by the clock; memory and processes by counting, twenty times a second (watch.py), under
-the hard ceilings of the control group where there is one (cgroup.py); disk by the tmpfs; output by dropping what is too
-much. Whatever limit is reached, everything dies.
+Limits of a command: wall time by the clock; memory, processes and disk by looking, twenty times a second (watch.py), with
+hard ceilings above them: the control group where there is one (cgroup.py), RLIMIT_NPROC, the size of the tmpfs. Output
+beyond its limit is read and dropped. Whatever limit is reached, everything dies.
 
 Not here: namespaces and mounts (mounts.py), file access (files.py), the caller's side (bubblewrap.py).
 """
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -22,12 +25,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from etude.sandbox import files, linux, watch, wire
+from etude.sandbox import cgroup, files, linux, watch, wire
 from etude.sandbox.mounts import ROOM
 
 _TICK_S = 0.05
 _FIRST_TICK_S = 0.01
-_CHUNK = 1 << 16
+_CHUNK = 1 << 18
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as a shell has it
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
@@ -48,24 +52,30 @@ class _Stream:
 
     fd: int
     room: int
+    scratch: bytearray
     parts: list[bytes] = field(default_factory=list)
     dropped: bool = False
 
     def take(self) -> bool:
         """Read what is there. False at the end of the stream."""
         try:
-            data = os.read(self.fd, _CHUNK)
+            num_bytes = os.readv(self.fd, [self.scratch])
         except BlockingIOError:
             return True
-        if len(data) > self.room:
+        if num_bytes > self.room:
             self.dropped = True
-        if self.room and data:
-            self.parts.append(data[: self.room])
+        if self.room and num_bytes:
+            self.parts.append(bytes(self.scratch[: min(num_bytes, self.room)]))
             self.room -= len(self.parts[-1])
-        return bool(data)
+        return num_bytes > 0
 
 
-def serve(channel: socket.socket, config: Config) -> None:
+def max_tasks(processes: int) -> int:
+    """The hard ceiling on threads and processes: above the limit, so that a fork bomb is seen and named before it hits this."""
+    return 4 * processes + 32
+
+
+def serve(channel: socket.socket, config: Config, group: list[str]) -> None:
     """Answer requests until the socket ends."""
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     channel.sendall(wire.pack({"ok": None}))
@@ -75,61 +85,64 @@ def serve(channel: socket.socket, config: Config) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer = {"ok": _answer(channel, config, request)}
-        except OSError as error:
-            answer = {"error": type(error).__name__, "errno": error.errno or 0, "text": error.strerror or str(error)}
+            answer = {"ok": _answer(channel, config, group, request)}
+        except Exception as error:  # boundary: what fails in here is the caller's to judge
+            answer = wire.failure(error)
         channel.sendall(wire.pack(answer))
 
 
-def _answer(channel: socket.socket, config: Config, request: dict[str, Any]) -> Any:
+def _answer(channel: socket.socket, config: Config, group: list[str], request: dict[str, Any]) -> Any:
     match request["do"]:
         case "run":
-            return _run(channel, config, request)
+            return _run(channel, config, group, request)
         case "read":
             return files.read(request["path"])
         case "write":
             return files.write(request["path"], request["data"])
         case "changes":
             return files.changes()
-    raise OSError(f"unknown request {request['do']!r}")
+    raise ValueError(f"unknown request {request['do']!r}")
 
 
-def _run(channel: socket.socket, config: Config, request: dict[str, Any]) -> dict[str, Any]:
+def _run(channel: socket.socket, config: Config, group: list[str], request: dict[str, Any]) -> dict[str, Any]:
+    """One command, from its start to the end of all its processes."""
     begin = time.monotonic()
-    out, err, status = os.pipe(), os.pipe(), os.pipe()
-    stdin = _sealed(request["stdin"]) if request["stdin"] else os.open("/dev/null", os.O_RDONLY)
-    pid = _start(config, request, stdin, out[1], err[1], status[1])
-    for fd in (stdin, out[1], err[1], status[1]):
-        os.close(fd)
-    streams = [_Stream(out[0], config.output_bytes), _Stream(err[0], config.output_bytes)]
-    for stream in streams:
-        os.set_blocking(stream.fd, False)
-    ended = os.pidfd_open(pid)
-    try:
+    kills = cgroup.num_kills(group)
+    with contextlib.ExitStack() as stack:
+        pid, out, err, status = _start(config, request, stack)
+        ended = os.pidfd_open(pid)
+        stack.callback(os.close, ended)
+        scratch = bytearray(_CHUNK)
+        streams = [_Stream(fd, config.output_bytes, scratch) for fd in (out, err)]
         why = _watch(channel, config, streams, ended, begin + request["wall_s"])
         watch.kill_all()
         for stream in streams:
-            while stream.take() and not _at_end(stream.fd):
+            while stream.take():
                 pass
-        code = _exit_code(status[0])
-    finally:
-        for fd in (ended, status[0], out[0], err[0]):
-            os.close(fd)
+        code = _exit_code(status)
+    stdout, stderr = (b"".join(stream.parts) for stream in streams)
+    if why is None and cgroup.num_kills(group) > kills:
+        why = "out_of_memory"
+    if why is None and code is None:
+        code, stderr = _not_started(stderr)
+    truncated = any(stream.dropped for stream in streams)
+    wall_s = time.monotonic() - begin
     return {
-        "why": why,
-        "code": code,
-        "stdout": b"".join(streams[0].parts),
-        "stderr": b"".join(streams[1].parts),
-        "truncated": any(stream.dropped for stream in streams),
-        "wall_s": time.monotonic() - begin,
+        "status": why or "exited",
+        "code": None if why else code,
+        "stdout": stdout,
+        "stderr": stderr,
+        "truncated": truncated,
+        "wall_s": wall_s,
     }
 
 
-def _at_end(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    events = poll.poll(0)
-    return bool(events) and not events[0][1] & select.POLLIN
+def _not_started(stderr: bytes) -> tuple[int, bytes]:
+    """Exit code and message, as a shell's, for a command that does not exist. Raises ValueError where bubblewrap failed."""
+    if match := re.search(rb"^bwrap: (execvp|Can't chdir to) (.*): ([^:]*)\n\Z", stderr, re.DOTALL | re.MULTILINE):
+        missing = match[1] == b"execvp" and match[3] == os.strerror(errno.ENOENT).encode()
+        return (_NOT_FOUND if missing else _NOT_EXECUTABLE), match[2] + b": " + match[3] + b"\n"
+    raise ValueError(stderr.decode(errors="replace").strip() or "bubblewrap was killed")
 
 
 def _watch(channel: socket.socket, config: Config, streams: list[_Stream], ended: int, deadline: float) -> str | None:
@@ -139,6 +152,7 @@ def _watch(channel: socket.socket, config: Config, streams: list[_Stream], ended
     poll.register(ended, select.POLLIN)
     by_fd = {stream.fd: stream for stream in streams}
     for fd in by_fd:
+        os.set_blocking(fd, False)
         poll.register(fd, select.POLLIN)
     disk = watch.Disk(f"{ROOM}/disk")
     tick = time.monotonic() + _FIRST_TICK_S
@@ -159,6 +173,67 @@ def _watch(channel: socket.socket, config: Config, streams: list[_Stream], ended
                 poll.unregister(fd)
 
 
+def _start(config: Config, request: dict[str, Any], stack: contextlib.ExitStack) -> tuple[int, int, int, int]:
+    """bubblewrap's process id, and our ends of its stdout, stderr and status pipes, which `stack` closes."""
+    (out, out_in), (err, err_in), (status, status_in), (go_out, go) = (os.pipe() for _ in range(4))
+    for fd in (out, err, status):
+        stack.callback(os.close, fd)
+    stdin = _sealed(request["stdin"]) if request["stdin"] else os.open("/dev/null", os.O_RDONLY)
+    passed = {"--args": _sealed(request["args"]), "--seccomp": _sealed(config.seccomp), "--json-status-fd": status_in, "--block-fd": go_out}
+    pid = os.fork()
+    if pid == 0:
+        _become_bubblewrap(config.bwrap, request["argv"], (stdin, out_in, err_in), passed)
+    for fd in (stdin, out_in, err_in, *passed.values()):
+        os.close(fd)
+    try:
+        _limit_tasks(status, max_tasks(config.processes))
+    finally:
+        os.close(go)
+    return pid, out, err, status
+
+
+def _become_bubblewrap(bwrap: str, argv: list[bytes], streams: tuple[int, int, int], passed: dict[str, int]) -> None:
+    """Replace this process, under an empty environment; never returns."""
+    try:
+        for target, fd in enumerate(streams):
+            os.dup2(fd, target)
+        os.umask(0o022)
+        os.nice(5)  # the watch comes first
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # when memory is short, we go before everybody else
+        for kind, number in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_MEMLOCK, 1 << 16)):
+            hard = resource.getrlimit(kind)[1]
+            number = number if hard == resource.RLIM_INFINITY else min(number, hard)
+            resource.setrlimit(kind, (number, number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for fd in passed.values():
+            os.set_inheritable(fd, True)
+        command = [b"bwrap"]
+        for option, fd in passed.items():
+            command += [option.encode(), str(fd).encode()]
+        os.execve(bwrap, [*command, b"--", *argv], {})
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            what = b"execvp " + argv[0][:80] if error.errno == errno.E2BIG else os.fsencode(bwrap)
+            os.write(2, b"bwrap: " + what + b": " + os.strerror(error.errno or 0).encode() + b"\n")
+    finally:
+        os._exit(125)
+
+
+def _limit_tasks(status: int, tasks: int) -> None:
+    """Set RLIMIT_NPROC once bubblewrap's process is in its own user namespace, where Linux (from 5.14) counts it apart.
+
+    Set earlier it would count every process of the same user on this machine.
+    """
+    line = b""
+    while not line.endswith(b"\n") and (char := os.read(status, 1)):
+        line += char
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if line and release and (int(release[1]), int(release[2])) >= (5, 14):
+        with contextlib.suppress(ProcessLookupError):  # it failed already, and will say why
+            resource.prlimit(json.loads(line)["child-pid"], resource.RLIMIT_NPROC, (tasks, tasks))
+
+
 def _exit_code(status: int) -> int | None:
     """What bubblewrap reported; None if it was killed, or failed before the command started."""
     with open(status, closefd=False) as file:
@@ -176,30 +251,3 @@ def _sealed(data: bytes) -> int:
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def _start(config: Config, request: dict[str, Any], stdin: int, out: int, err: int, status: int) -> int:
-    args, seccomp = _sealed(request["args"]), _sealed(config.seccomp)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            for source, target in ((stdin, 0), (out, 1), (err, 2)):
-                os.dup2(source, target)
-            for fd in (args, seccomp, status):
-                os.set_inheritable(fd, True)
-            _limit_resources()
-            command = ["bwrap", "--args", str(args), "--seccomp", str(seccomp), "--json-status-fd", str(status), "--"]
-            os.execve(config.bwrap, command + [os.fsdecode(arg) for arg in request["argv"]], {})
-        finally:
-            os._exit(125)
-    os.close(args)
-    os.close(seccomp)
-    return pid
-
-
-def _limit_resources() -> None:
-    os.umask(0o022)
-    os.nice(5)  # the watch comes first
-    for kind, number in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_MEMLOCK, 1 << 16)):
-        resource.setrlimit(kind, (number, number))
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -7,71 +7,87 @@ caller, whose process it watches; every sandbox ends with the keeper.
 Not here: what a sandbox's first process does (mounts.py, then holder.py).
 """
 
+import itertools
 import marshal
 import os
 import select
 import socket
-import sys
 
-from etude.sandbox import holder, linux, mounts, wire
+from etude.sandbox import cgroup, holder, linux, mounts, wire
+
+_HOLDER_BYTES = 64 << 20  # in its control group, for the holder and its page tables
+_AGAIN_MS = 100
 
 
 def main(control: socket.socket, caller: int) -> None:
     """Serve until the caller (a pid descriptor) or its end of the socket is gone."""
+    parents = cgroup.find_parents()
+    cgroup.sweep(parents)
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(caller, select.POLLIN)
-    children: dict[int, int] = {}
-    while True:
-        for fd, _ in poll.poll():
-            if fd == caller:
-                return
+    children: dict[int, tuple[int, list[str]]] = {}  # pid descriptor -> pid, control group
+    emptying: list[list[str]] = []
+    for number in itertools.count():
+        for fd, _ in poll.poll(_AGAIN_MS if emptying else None):
             if fd in children:
                 poll.unregister(fd)
-                os.waitpid(children.pop(fd), 0)
                 os.close(fd)
-                continue
-            packet, channel = wire.receive_fd(control)
-            if channel is None:
+                pid, group = children.pop(fd)
+                os.waitpid(pid, 0)
+                emptying.append(group)
+            elif fd == caller or not _serve_one(control, parents, number, children, poll):
                 return
-            try:
-                pid = os.fork()
-            except OSError as error:
-                control.send(str(error).encode())
-                os.close(channel)
-                continue
-            if pid == 0:
-                _sandbox(packet, channel)
-            os.close(channel)
-            pidfd = os.pidfd_open(pid)
-            children[pidfd] = pid
-            poll.register(pidfd, select.POLLIN)
-            socket.send_fds(control, [b"."], [pidfd])
+        emptying = [group for group in emptying if not cgroup.remove(group)]
 
 
-def _sandbox(packet: bytes, fd: int) -> None:
+def _serve_one(
+    control: socket.socket, parents: cgroup.Parents, number: int, children: dict[int, tuple[int, list[str]]], poll: "select.poll"
+) -> bool:
+    """Start one sandbox. False when the caller is gone."""
+    packet, channel = wire.receive_fd(control)
+    if channel is None:
+        return False
+    room_values, config_values = marshal.loads(packet)
+    room, config = mounts.Room(*room_values), holder.Config(*config_values)
+    group = cgroup.make(parents, str(number), config.memory_bytes + room.disk_bytes + _HOLDER_BYTES, holder.max_tasks(config.processes))
+    try:
+        pid = os.fork()
+    except OSError as error:
+        cgroup.remove(group)
+        control.send(str(error).encode())
+        return True
+    finally_close = channel
+    if pid == 0:
+        _sandbox(channel, group, room, config)
+    os.close(finally_close)
+    pidfd = os.pidfd_open(pid)
+    children[pidfd] = (pid, group)
+    poll.register(pidfd, select.POLLIN)
+    socket.send_fds(control, [b"."], [pidfd])
+    return True
+
+
+def _sandbox(fd: int, group: list[str], room: mounts.Room, config: holder.Config) -> None:
     """The life of one sandbox's two processes; never returns."""
     try:
         os.closerange(3, fd)
         os.closerange(fd + 1, 1 << 20)
         channel = socket.socket(fileno=fd)
         try:
-            room, config = marshal.loads(packet)
-            mounts.enter(mounts.Room(*room))
             linux.die_with_parent()
+            cgroup.join(group)
+            mounts.enter(room)
+            linux.die_with_parent()  # changing the user id has cleared it
             first = os.fork()
             if first == 0:
                 linux.die_with_parent()
-                holder.serve(channel, holder.Config(*config))
+                holder.serve(channel, config, group)
                 os._exit(0)
         except Exception as error:  # boundary: it is the caller who can tell the user
-            channel.sendall(wire.pack({"error": type(error).__name__, "errno": getattr(error, "errno", 0) or 0, "text": str(error)}))
+            channel.sendall(wire.pack(wire.failure(error)))
             os._exit(1)
         channel.close()
         os.waitpid(first, 0)
     finally:
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

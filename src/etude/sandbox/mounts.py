@@ -15,6 +15,7 @@ copy in memory (mixed owners, or a file system without id maps).
 Not here: processes and limits (holder.py), what the inside looks like (arguments.py).
 """
 
+import contextlib
 import os
 import shutil
 import stat
@@ -53,9 +54,10 @@ def enter(room: Room) -> None:
     fds: dict[str, int] = {}
     if os.geteuid() == 0 and mapped > 1:
         uid = _UID_BASE + os.getpid() if mapped > _UID_BASE + (1 << 22) else _NOBODY
-        linux.unshare(linux.CLONE_NEWNS)
-        linux.follow_mounts()
-        fds = {name: _clone_as(path, uid, whole=name == "lower") for name, path in sources.items()}
+        with contextlib.suppress(PermissionError):  # a root without capabilities, as in a plain container: like an ordinary user
+            linux.unshare(linux.CLONE_NEWNS)
+            linux.follow_mounts()
+            fds = {name: _clone_as(path, uid, whole=name == "lower") for name, path in sources.items()}
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
@@ -92,6 +94,8 @@ def _mount_disk(disk_bytes: int) -> None:
     linux.mount("disk", f"{ROOM}/disk", "tmpfs", _SAFE, f"size={disk_bytes},mode=0755,nr_inodes={max(1024, disk_bytes // 4096)}")
     for name in ("upper", "work", "tmp", "shm"):
         os.mkdir(f"{ROOM}/disk/{name}")
+    for name in ("tmp", "shm"):
+        os.chmod(f"{ROOM}/disk/{name}", 0o1777)
     os.chmod(UPPER, stat.S_IMODE(os.stat(LOWER).st_mode) | 0o700)
     # userxattr: without it, removing a lower folder from inside a user namespace is an input/output error
     linux.mount("overlay", MERGED, "overlay", _SAFE, f"lowerdir={LOWER},upperdir={UPPER},workdir={ROOM}/disk/work,userxattr")

@@ -6,6 +6,7 @@ looked up only when the plain sum is above the limit.
 Not here: hard ceilings by control group (cgroup.py).
 """
 
+import contextlib
 import os
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -64,10 +65,8 @@ class Disk:
 def kill_all() -> None:
     """End every other process of this pid namespace, and wait until they are gone."""
     while True:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(-1, 9)
-        except ProcessLookupError:
-            pass
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

@@ -1,13 +1,15 @@
-"""Messages between `Bubblewrap` and its holder process, over a stream socket: a length, then marshalled plain values.
+"""Messages between `Bubblewrap` and its processes, over a stream socket: a length, then marshalled plain values.
 
 Both ends run the same interpreter, and what runs inside a sandbox never reaches the socket; marshal carries bytes
 without copies and costs no import.
 
-Not here: what the messages mean (bubblewrap.py sends, holder.py answers).
+Not here: what the messages mean (bubblewrap.py sends, keeper.py and holder.py answer).
 """
 
 import array
+import errno
 import marshal
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -25,6 +27,24 @@ def unpack(read: Callable[[int], bytes]) -> Any:
     """The next message; `read(n)` gives up to n bytes, b"" at the end. Raises EOFError."""
     (length,) = _LENGTH.unpack(_exactly(read, _LENGTH.size))
     return marshal.loads(_exactly(read, length))
+
+
+def text(value: str) -> bytes:
+    """A path, an argument or a variable as the system takes it. Raises OSError for what cannot be passed to it."""
+    try:
+        encoded = os.fsencode(value)
+    except UnicodeEncodeError:
+        raise OSError(errno.EILSEQ, f"{value!r:.80}: not valid text") from None
+    if b"\0" in encoded:
+        raise OSError(errno.EINVAL, f"{value!r:.80}: contains a zero byte")
+    return encoded
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """An answer that says what went wrong; errno 0 where it was no error of the operating system."""
+    if isinstance(error, OSError) and error.errno:
+        return {"errno": error.errno, "error": error.strerror or str(error)}
+    return {"errno": 0, "error": f"{type(error).__name__}: {error}"}
 
 
 def receive_fd(channel: socket.socket) -> tuple[bytes, int | None]:
