@@ -41,7 +41,10 @@ def build(
     /,
     *,
     out: Path,
-    modes: Annotated[tuple[str, ...], Parameter(help="remove: the definition goes. stub: its body raises NotImplementedError.")] = ("remove", "stub"),
+    modes: Annotated[tuple[str, ...], Parameter(help="remove: the definition goes. stub: its body raises NotImplementedError.")] = (
+        "remove",
+        "stub",
+    ),
     limit: Annotated[int | None, Parameter(help="Try at most this many candidates (all).")] = None,
     jobs: Annotated[int, Parameter(help="Candidates checked at a time (0: one per core).")] = 0,
     json: Json = False,
@@ -95,7 +98,9 @@ def show(folder: Path, task: str | None = None, /, *, gold: bool = False) -> Non
 
 
 @tasks.command
-def grade(folder: Path, task: str, /, *, patch: Annotated[str, Parameter(help="A diff file, or - for standard input.")], json: Json = False) -> None:
+def grade(
+    folder: Path, task: str, /, *, patch: Annotated[str, Parameter(help="A diff file, or - for standard input.")], json: Json = False
+) -> None:
     """Grade anyone's diff: hidden tests in a fresh sandbox that receives the allowed source files only.
 
     Exit code 0 when solved, 1 when not, 3 when there is no verdict.

