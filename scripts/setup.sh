@@ -44,4 +44,4 @@ if [ "$(cat .venv/.ready 2>/dev/null || true)" != "$WANT" ]; then
     printf '%s' "$WANT" >.venv/.ready
 fi
 
-.venv/bin/python -m etude.sandbox.doctor
+.venv/bin/python -m etude sandbox --quick

@@ -180,11 +180,11 @@ def report(run: Path, /) -> None:
 
 
 @app.command
-def sandbox(*, json: Json = False) -> None:
+def sandbox(*, quick: Annotated[bool, Parameter(negative=(), help="Only look whether it can start.")] = False, json: Json = False) -> None:
     """Run the conformance suite of the sandbox on this machine."""
     from etude.verbs import sandbox_verb
 
-    raise SystemExit(sandbox_verb(as_json=json))
+    raise SystemExit(sandbox_verb(quick=quick, as_json=json))
 
 
 @app.meta.default

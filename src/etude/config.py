@@ -250,14 +250,13 @@ def to_toml(config: Config) -> str:
     """The resolved configuration, as the TOML that makes it again."""
     lines = [f"seed = {config.seed}"]
     for section in fields(config)[1:]:
-        lines.append(f"\n[{section.name}]")
         values = getattr(config, section.name)
-        for knob in fields(values):
-            value = getattr(values, knob.name)
-            lines.append(
-                f"{knob.name} = {str(value).lower() if isinstance(value, bool) else repr(value) if not isinstance(value, str) else json.dumps(value)}"
-            )
+        lines += ["", f"[{section.name}]", *(f"{knob.name} = {_toml(getattr(values, knob.name))}" for knob in fields(values))]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: bool | int | float | str) -> str:
+    return repr(value) if isinstance(value, float) else json.dumps(value)
 
 
 def from_toml(text: str) -> Config:

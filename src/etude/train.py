@@ -3,7 +3,7 @@
 In: tasks, a model, a configuration, a run folder. Out: rollouts, hints, feedback and metrics in the run folder, and the trained model in
 `model/` (a Hugging Face folder). One step:
 
-    draw tasks -> collect a group of rollouts per task -> grade -> hints at bad turns -> samples -> gradients -> update -> teacher, checkpoint
+    tasks -> a group of rollouts each, graded -> hints at bad turns -> samples -> gradients -> update -> teacher, checkpoint
 
 Everything random comes from (seed, step, task, attempt), so that a run that was killed goes on from its last checkpoint and ends with the
 weights it would have had (bit for bit with model.dtype = "float32"; see docs/design.md, "Reproducible runs"). No task is drawn twice.
