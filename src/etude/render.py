@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 from etude.errors import TemplateError, UserError
 
 Message = tuple[str, str]  # role, text
-REMEDY = "use a model, or a chat_template.jinja beside its tokenizer.json, whose template leaves earlier messages as they are"
+REMEDY = "use a model with a plainer template, or put one as chat_template.jinja beside its tokenizer.json"
 
 
 class Renderer:
@@ -138,7 +138,7 @@ class Renderer:
         try:
             return self._template.render(messages=conversation, add_generation_prompt=header, **self._variables)
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-            roles = ", ".join(role for role, _ in messages)
+            roles = " -> ".join(role for role, _ in messages)
             raise TemplateError(f"the chat template takes no conversation of {roles} ({_one_line(error)}); {REMEDY}") from error
 
     def _stop_id(self, end: str) -> int:

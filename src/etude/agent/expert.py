@@ -152,9 +152,9 @@ def _look(task: Task, path: str, was: bytes, becomes: bytes) -> _Call:
     """Search for the definition where it is still there, else read where it will be."""
     for symbol in task.symbols:
         name = symbol.qualname.rsplit(".", 1)[-1]
-        for keyword in ("def", "class"):
-            if symbol.path == path and f"{keyword} {name}".encode() in was:
-                return _Call(name="search", arguments={"pattern": f"{keyword} {name}", "path": path})
+        for definition in (f"def {name}(", f"class {name}"):
+            if symbol.path == path and definition.encode() in was:
+                return _Call(name="search", arguments={"pattern": definition})
     first = next(i for i, (a, b) in enumerate(zip([*was.splitlines(), None], [*becomes.splitlines(), None], strict=False)) if a != b)
     return _Call(name="read", arguments={"path": path, "start": max(1, first - LOOK_LINES // 2), "lines": LOOK_LINES})
 
