@@ -91,8 +91,9 @@ def _hinted_turn(
     logp_N = dense_logprobs(student_NV, targets_N)[0].detach()
     for t in range(len(targets_N)):
         weight = 1.0 if feedback.turn_ratio == "none" else min(prefix, feedback.turn_ratio_cap)
-        if feedback.token_cap and float(divergence_N[t]) > feedback.token_cap:
-            weight *= feedback.token_cap / float(divergence_N[t])
+        size = float(divergence_N[t].detach())
+        if feedback.token_cap and size > feedback.token_cap:
+            weight *= feedback.token_cap / size
         total = total + weight * divergence_N[t]
         prefix *= float(torch.exp(logp_N[t] - sample.logprobs[span.start + t]))
     return total
