@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 IGNORED_FOLDERS = frozenset({
@@ -107,15 +108,22 @@ def apply_patch(folder: Path, patch: str) -> None:
     """Patch a folder in place, all of it or nothing. ValueError, one line, where the patch is malformed or does not apply."""
     if not patch.strip():
         return
+    try:
+        data = patch.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the patch holds {patch[error.start]!r}, which is no character") from None
     for line in patch.split("\n"):
         if re.match(r"(new|old|deleted)( file)? mode (?!100(644|755)\s*$)", line):
             raise ValueError(f"only regular files can be patched, not {line.strip()!r}")
     root = folder.resolve()
-    for path in patch_paths(patch):
+    paths = patch_paths(patch)
+    if not paths:
+        raise ValueError("the patch is malformed: it has no 'diff --git' line")
+    for path in paths:
         _refuse_escape(root, path)
     with _git_folder() as git:
         (git / "info/attributes").write_text(ATTRIBUTES)
-        done = _run_git(git, ["apply", "--whitespace=nowarn", "-p1", "-"], root, stdin=patch.encode("utf-8", "surrogateescape"))
+        done = _run_git(git, ["apply", "--whitespace=nowarn", "-p1", "-"], root, stdin=data)
     if done.returncode:
         lines = [line.removeprefix("error: ") for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
         raise ValueError(f"the patch does not apply: {lines[0] if lines else 'git gave no reason'}")
@@ -129,7 +137,7 @@ def patch_paths(patch: str) -> list[str]:
 def split_patch(patch: str) -> list[str]:
     """One text per file. What comes before the first "diff --git" is left out; no hunk can hold such a line."""
     starts = [match.start() for match in re.finditer(r"^diff --git ", patch, re.MULTILINE)]
-    return [patch[start:stop] for start, stop in zip(starts, [*starts[1:], len(patch)], strict=True)]
+    return [patch[start:stop] for start, stop in pairwise([*starts, len(patch)])]
 
 
 def section_paths(section: str) -> list[str]:

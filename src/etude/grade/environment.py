@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path
 
@@ -63,8 +64,7 @@ def make_environment(requirements: Sequence[str], out: Path, *, under_test: Sequ
 
 def refuse_runner_packages(names: Iterable[str]) -> None:
     """UserError if one of these import names belongs to the runner: a cut in it would stop the runner, not a test."""
-    runner = {name for each in runner_distributions() for name in import_names(each)}
-    both = sorted(runner & set(names))
+    both = sorted(runner_names() & set(names))
     if both:
         raise UserError(f"{', '.join(both)}: pytest itself imports this, so tasks cannot be cut from it; choose another repository")
 
@@ -88,6 +88,12 @@ def runner_distributions() -> list[Distribution]:
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 todo.append(_normal(requirement.name))
     return [found[name] for name in sorted(found)]
+
+
+@cache
+def runner_names() -> frozenset[str]:
+    """The import names of the runner and of all that it requires."""
+    return frozenset(name for each in runner_distributions() for name in import_names(each))
 
 
 def import_names(each: Distribution) -> set[str]:
