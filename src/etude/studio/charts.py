@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 360, 176  # of a chart over steps, in SVG units; the page scales it
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 12, 30  # room for the axes
+LEFT, RIGHT, TOP, BOTTOM = 48, 12, 12, 30  # room for the axes
 MAX_X_LABELS = 8
 DOT, BAR_GAP = 2.6, 0.28  # radius; share of a step's width
 
@@ -27,12 +27,12 @@ class Series:
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """About `count` round numbers (1, 2 or 5 times a power of ten) from at most `low` to at least `high`."""
+    """About `count` round numbers (1, 2, 2.5 or 5 times a power of ten) from at most `low` to at least `high`."""
     if high <= low:
         high = low + (abs(low) or 1.0)
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
 
@@ -51,7 +51,7 @@ def short(value: float) -> str:
     elif size >= 1e-3:
         text = f"{value:.3g}"
     else:
-        text = f"{value:.0e}"
+        text = f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
     return text.replace("-", "−")
 
 

@@ -115,7 +115,7 @@ def number(value: Any) -> float | None:
 def steps_table(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All numbers of all steps: names, and per step the values as text."""
     rows = step_rows(metrics)
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("kind", "step", "informative_share")))
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("kind", "step", "t", "informative_share")))
     values = [[charts.short(v) if (v := number(row.get(name))) is not None else "–" for name in names] for row in rows]
     return {"names": names, "steps": [row["step"] for row in rows], "rows": values}
 
@@ -127,5 +127,5 @@ def stage_times(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if record["kind"] == "stage" and (value := number(record.get("seconds"))) is not None:
             name = str(record.get("name", "?"))
             seconds[name] = seconds.get(name, 0.0) + value
-    whole = sum(seconds.values()) or 1.0
-    return [{"name": name, "time": clock_time(value), "share": value / whole} for name, value in seconds.items()]
+    longest = max(seconds.values(), default=0.0) or 1.0
+    return [{"name": name, "time": clock_time(value), "share": value / longest} for name, value in seconds.items()]

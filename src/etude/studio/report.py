@@ -26,12 +26,13 @@ from etude.records import read_jsonl
 from etude.render import Renderer
 from etude.studio import charts, summary
 from etude.studio.curves import stage_times, step_charts, steps_table
-from etude.studio.live import clock_time
+from etude.studio.live import rough_time
 from etude.studio.text import plain, visible
 from etude.studio.transcript import Entry, Feedback, Token, TurnKey, clip, legend, transcript
 from etude.types import Hint, Rollout
 
-PAGE_BYTES = 8_000_000  # transcripts are left out, and said to be, once the page is this large
+PAGE_BYTES = 8_000_000  # a browser opens this at once, also on a phone
+ENTRY_BYTES, TOKEN_BYTES = 200, 70  # of markup around a message, around a coloured token
 TASK_GROUPS = {"train": "Training tasks", "held_out": "Held-out tasks"}
 STATUS = {
     "finished": "finished",
@@ -56,8 +57,11 @@ class Run:
     feedback: dict[TurnKey, list[Feedback]] = field(default_factory=dict)
 
 
-def write_report(run_folder: Path, renderer: Renderer | None) -> Path:
-    """Write report.html into the run folder and return its path. Without a renderer the tokens of hinted turns are bars, not text."""
+def write_report(run_folder: Path, renderer: Renderer | None, *, page_bytes: int = PAGE_BYTES) -> Path:
+    """Write report.html into the run folder and return its path. Without a renderer the tokens of hinted turns are bars, not text.
+
+    Transcripts stop at about `page_bytes`; the page names the file and line of those it leaves out.
+    """
     run = read_run(run_folder)
     environment = Environment(
         loader=PackageLoader("etude.studio"),
@@ -69,7 +73,7 @@ def write_report(run_folder: Path, renderer: Renderer | None) -> Path:
     )
     environment.filters["attribute"] = plain
     environment.globals.update(clip=clip, status=STATUS, show_share=show_share, token_title=token_title)
-    page = environment.get_template("report.html.j2").render(page_values(run, renderer))
+    page = environment.get_template("report.html.j2").render(page_values(run, renderer, page_bytes))
     path = run_folder / "report.html"
     partial = path.with_name(".report.html.partial")
     partial.write_text(page, encoding="utf-8")
@@ -126,16 +130,17 @@ def read_tasks(path: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def page_values(run: Run, renderer: Renderer | None) -> dict[str, Any]:
+def page_values(run: Run, renderer: Renderer | None, page_bytes: int) -> dict[str, Any]:
     before, after = (summary.finished(run.rollouts.get(name, [])) for name in ("before", "after"))
+    compared = summary.comparisons(before, after)
     featured = pick_turn(run)
     return {
         "run": run,
         "title": title(run),
         "facts": facts(run),
         "version": __version__,
-        "findings": findings(before, after),
-        "headline": headline(before, after),
+        "findings": findings(before, after, compared),
+        "headline": headline(compared),
         "counts": {name: (len(rollouts), len({r.task_id for r in rollouts})) for name, rollouts in (("before", before), ("after", after))},
         "charts": step_charts(run.metrics),
         "steps_table": steps_table(run.metrics),
@@ -145,14 +150,14 @@ def page_values(run: Run, renderer: Renderer | None) -> dict[str, Any]:
         "featured_hinted": featured is not None and num_hints(run, featured) > 0,
         "featured_entries": None if featured is None else show_rollout(run, featured, renderer),
         "legend": legend(),
-        "sets": rollout_sets(run, renderer, featured),
+        "sets": rollout_sets(run, renderer, featured, page_bytes),
         "settings": settings(run.config),
     }
 
 
 def title(run: Run) -> str:
     source = run.config.get("tasks", {}).get("source", "")
-    return f"{run.name}: {source}" if source else run.name
+    return source or run.name
 
 
 def facts(run: Run) -> list[str]:
@@ -167,77 +172,72 @@ def facts(run: Run) -> list[str]:
         f"{len(steps)} training steps" if steps else "",
         f"seed {run.config['seed']}" if "seed" in run.config else "",
     ]
-    return [fact for fact in [*found, f"{clock_time(seconds)} of work" if seconds else ""] if fact]
+    return [fact for fact in [*found, f"{rough_time(seconds)} of work" if seconds else ""] if fact]
 
 
 # The result
 
 
-def findings(before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, str]]:
+def findings(before: Sequence[Rollout], after: Sequence[Rollout], compared: Sequence[summary.Comparison]) -> list[dict[str, str]]:
     """What became of each quality metric, in words, as it happened."""
     if not before or not after:
         missing = "before" if not before else "after"
         return [{"verdict": "not measured", "text": f"Nothing to compare yet: the evaluation {missing} training is not there."}]
-    found = []
-    for metric in summary.METRICS:
-        if metric.better == 0:
-            continue
-        old, new = (summary.estimate(metric, rollouts).value for rollouts in (before, after))
-        moved = summary.change(metric, before, after)
-        found.append({"verdict": moved.verdict, "text": sentence(metric, old, new, moved)})
-    return found
+    return [{"verdict": one.change.verdict, "text": sentence(one)} for one in compared if one.metric.better != 0]
 
 
-def sentence(metric: summary.Metric, old: float | None, new: float | None, moved: summary.Change) -> str:
-    name = {"solved": "Solved rollouts", "fail_to_pass_share": "Tests passed", "invalid_call_rate": "Invalid calls"}[metric.name]
-    values = f"{summary.show_value(metric, old)} before, {summary.show_value(metric, new)} after"
-    match moved.verdict:
+def sentence(one: summary.Comparison) -> str:
+    name = {"solved": "Solved rollouts", "fail_to_pass_share": "Tests passed", "invalid_call_rate": "Invalid calls"}[one.metric.name]
+    old, new = (summary.show_value(one.metric, found.value) for found in (one.before, one.after))
+    match one.change.verdict:
         case "better" | "worse":
-            direction = "rose" if (moved.value or 0) > 0 else "fell"
-            ending = "." if moved.verdict == "better" else ": worse than before training."
-            return f"{name} {direction} from {summary.show_value(metric, old)} to {summary.show_value(metric, new)}{ending}"
+            direction = "rose" if (one.change.value or 0) > 0 else "fell"
+            ending = "." if one.change.verdict == "better" else ": worse than before training."
+            return f"{name} {direction} from {old} to {new}{ending}"
         case "unchanged":
-            return f"{name} did not improve: {values}."
+            return f"{name} did not improve: {old} before, {new} after."
         case "too few tasks":
-            return f"{name}: {values}; {moved.tasks} tasks are too few to call it a change."
+            return f"{name}: {old} before, {new} after; {one.change.tasks} tasks are too few to call it a change."
         case "not measured":
             return f"{name} could not be compared: no task was measured both times."
         case _:
-            return f"{name} did not clearly improve: {values}; the interval of the change includes zero."
+            chance = f"the difference may be chance (p = {summary.show_p(one.change.p)})"
+            return f"{name} did not clearly improve: {old} before, {new} after; {chance}."
 
 
-def headline(before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, Any]]:
-    rows = []
-    for metric in summary.METRICS:
-        old, new = summary.estimate(metric, before), summary.estimate(metric, after)
-        moved = summary.change(metric, before, after)
-        marks = [
-            charts.Mark(name=name, value=one.value, low=one.low, high=one.high)
-            for name, one in (("before", old), ("after", new))
-            if one.value is not None
-        ]
-        ends = [v for mark in marks for v in (mark.value, mark.low, mark.high) if v is not None]
-        top = charts.ticks(0.0, max(ends, default=1.0), 2)[-1]
-        show = charts.percent if metric.share else charts.short
-        plot = charts.interval_row(
-            marks, label=f"{metric.label}, before and after", bounds=(0.0, min(top, 1.0) if metric.share else top), show=show
-        )
-        rows.append(
-            {
-                "label": metric.label,
-                "before": estimate_parts(metric, old),
-                "after": estimate_parts(metric, new),
-                "change": change_parts(metric, moved),
-                "verdict": moved.verdict,
-                "plot": plot if marks else "",
-            }
-        )
-    return rows
+def headline(compared: Sequence[summary.Comparison]) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": one.metric.label,
+            "before": estimate_parts(one.metric, one.before),
+            "after": estimate_parts(one.metric, one.after),
+            "change": change_parts(one.metric, one.change),
+            "verdict": one.change.verdict,
+            "plot": interval_plot(one),
+        }
+        for one in compared
+    ]
+
+
+def interval_plot(one: summary.Comparison) -> Markup:
+    marks = [
+        charts.Mark(name=name, value=found.value, low=found.low, high=found.high)
+        for name, found in (("before", one.before), ("after", one.after))
+        if found.value is not None
+    ]
+    if not marks:
+        return Markup("")
+    ends = [v for mark in marks for v in (mark.value, mark.low, mark.high) if v is not None]
+    top = charts.ticks(0.0, max(ends), 2)[-1]
+    label = f"{one.metric.label}, before and after"
+    if one.metric.share:
+        return charts.interval_row(marks, label=label, bounds=(0.0, min(top, 1.0)), show=charts.percent)
+    return charts.interval_row(marks, label=label, bounds=(0.0, top), show=charts.short)
 
 
 def change_parts(metric: summary.Metric, moved: summary.Change) -> dict[str, str]:
     value, _, interval = summary.show_change(metric, moved).partition(" [")
-    return {"value": value, "interval": interval.rstrip("]")}
+    return {"value": value, "interval": interval.rstrip("]"), "p": "" if moved.p is None else summary.show_p(moved.p)}
 
 
 def estimate_parts(metric: summary.Metric, found: summary.Estimate) -> dict[str, str]:
@@ -250,31 +250,34 @@ def estimate_parts(metric: summary.Metric, found: summary.Estimate) -> dict[str,
 # Tasks
 
 
+MODES = {"remove": "removed", "stub": "stubbed"}
+
+
 def task_groups(run: Run, before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, Any]]:
     trained = summary.finished([r for name, rollouts in run.rollouts.items() if name not in ("before", "after") for r in rollouts])
     groups = []
     for group, tasks in run.tasks.items():
-        rows = []
-        for task in tasks:
-            rows.append(
-                {
-                    "id": task["id"],
-                    "symbols": [f"{s.get('qualname', '?')}" for s in task.get("symbols", ())],
-                    "files": sorted({s.get("path", "?") for s in task.get("symbols", ())}),
-                    "lines": sum(s.get("num_lines", 0) for s in task.get("symbols", ())),
-                    "band": task.get("band", ""),
-                    "mode": task.get("mode", ""),
-                    "fail_to_pass": len(task.get("fail_to_pass", ())),
-                    "pass_to_pass": len(task.get("pass_to_pass", ())),
-                    "instruction": task.get("instruction", ""),
-                    "before": tally(task["id"], before),
-                    "train": tally(task["id"], trained),
-                    "after": tally(task["id"], after),
-                }
-            )
+        rows = [task_row(task, {"before": before, "train": trained, "after": after}) for task in tasks]
         columns = [name for name in ("before", "train", "after") if any(row[name] is not None for row in rows)]
         groups.append({"name": TASK_GROUPS.get(group, group), "rows": rows, "columns": columns})
     return groups
+
+
+def task_row(task: Mapping[str, Any], tried: Mapping[str, Sequence[Rollout]]) -> dict[str, Any]:
+    symbols = task.get("symbols", ())
+    lines = sum(symbol.get("num_lines", 0) for symbol in symbols)
+    mode = str(task.get("mode", ""))
+    size = [str(task.get("band", "")), f"{lines} lines" if lines else "", MODES.get(mode, mode)]
+    return {
+        "id": task["id"],
+        "symbols": [symbol.get("qualname", "?") for symbol in symbols],
+        "files": sorted({symbol.get("path", "?") for symbol in symbols}),
+        "size": ", ".join(part for part in size if part),
+        "fail_to_pass": len(task.get("fail_to_pass", ())),
+        "pass_to_pass": len(task.get("pass_to_pass", ())),
+        "instruction": task.get("instruction", ""),
+        **{name: tally(task["id"], rollouts) for name, rollouts in tried.items()},
+    }
 
 
 def tally(task_id: str, rollouts: Sequence[Rollout]) -> tuple[int, int] | None:
@@ -331,11 +334,10 @@ class Row:
     entries: list[Entry] | None  # None: left out
 
 
-def rollout_sets(run: Run, renderer: Renderer | None, featured: Rollout | None) -> list[dict[str, Any]]:
+def rollout_sets(run: Run, renderer: Renderer | None, featured: Rollout | None, room: int) -> list[dict[str, Any]]:
     """Every rollout as one line, with its transcript while the page has room: evaluations first, then the latest steps."""
     ends = [name for name in ("after", "before") if name in run.rollouts]
     order = [*ends, *(name for name in reversed(run.rollouts) if name not in ends)]
-    room = PAGE_BYTES
     shown: dict[str, list[Row]] = {}
     for name in order:
         latest = {rollout.id: (line, rollout) for line, rollout in enumerate(run.rollouts[name], start=1)}
@@ -364,9 +366,9 @@ def num_hints(run: Run, rollout: Rollout) -> int:
 
 
 def size(entries: Sequence[Entry]) -> int:
-    """About how many bytes of page the entries make: 90 of markup a coloured token."""
-    texts = sum(len(clip(e.text)[0]) + sum(len(c.raw) for c in e.calls) + 200 for e in entries)
-    return texts + sum(180 * len(h.tokens) for e in entries for h in e.hinted)
+    """About how many bytes of page the entries make."""
+    texts = sum(len(clip(e.text)[0]) + sum(len(call.raw) for call in e.calls) + ENTRY_BYTES for e in entries)
+    return texts + sum(TOKEN_BYTES * len(one.tokens) for e in entries for one in e.hinted)
 
 
 def tally_all(rows: Sequence[Row]) -> tuple[int, int]:

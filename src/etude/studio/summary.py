@@ -9,7 +9,9 @@ Every interval covers 95% and treats the *task* as the unit that was drawn at ra
 inside a rollout, resemble each other. Means and ratios: percentile bootstrap over tasks, n - 1 of n drawn with replacement
 (Rao and Wu 1988: the plain bootstrap of n is too narrow by sqrt((n - 1) / n)). Solved: Wilson's interval at the effective number
 of rollouts p (1 - p) / Var(p), Var between tasks, which also holds where nothing or everything is solved.
-A change is paired by task, over the tasks that both sets contain.
+A change is paired by task, over the tasks that both sets contain. It is called better or worse only where its interval leaves out zero
+and an exact test agrees: were before and after the same, exchanging them within any task would change nothing, and p is the share of
+such exchanges that move the metric as far as was seen (a bootstrap over eight tasks alone is too sure of itself).
 
 In: rollouts. Out: plain dicts (summary.json), a rich table (the end of a run), and the numbers of report.html.
 Not here: tests of a method against another over seeds (benchmarks/).
@@ -29,7 +31,9 @@ from etude.types import Rollout
 T = TypeVar("T")
 Z95 = 1.959964  # standard normal quantile at .975
 DRAWS = 2000  # of the bootstrap: the ends of the interval then move by about 1% of its width between seeds
-MIN_TASKS = 6  # fewer pairs cannot reach p < .05 in a two-sided sign test: 2 * (1/2)**6 = .031
+P_CLEAR = 0.05
+MIN_TASKS = 6  # fewer pairs cannot reach p < .05, as two of the 2**n exchanges are always as extreme: 2 / 2**6 = .031
+EXACT_TASKS = 11  # up to 2**11 exchanges are tried in full, beyond that DRAWS random ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,16 @@ class Change:
     low: float | None
     high: float | None
     tasks: int  # pairs
+    p: float | None  # of the exchange test; None: too few tasks
     verdict: str  # better, worse, higher, lower, no clear change, unchanged, too few tasks, not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    metric: Metric
+    before: Estimate
+    after: Estimate
+    change: Change
 
 
 def _solved(rollout: Rollout) -> tuple[float, float] | None:
@@ -80,6 +93,7 @@ METRICS = (
     Metric(name="sampled_tokens", label="tokens per rollout", share=False, better=0, part=lambda r: (float(r.usage.sampled_tokens), 1.0)),
 )
 
+Pair = tuple[tuple[float, float], tuple[float, float]]  # before and after of one task, each numerator and denominator
 Sums = dict[str, tuple[float, float]]  # task id -> sums of numerator and denominator over its rollouts
 
 
@@ -119,23 +133,38 @@ def change(metric: Metric, before: Sequence[Rollout], after: Sequence[Rollout]) 
     old, new = by_task(metric, before), by_task(metric, after)
     pairs = [(old[task], new[task]) for task in sorted(old.keys() & new.keys())]
     if not pairs:
-        return Change(value=None, low=None, high=None, tasks=0, verdict="not measured")
-
-    def difference(chosen: Sequence[tuple[tuple[float, float], tuple[float, float]]]) -> float:
-        return _ratio([b for _, b in chosen]) - _ratio([a for a, _ in chosen])
-
-    value = difference(pairs)
+        return Change(value=None, low=None, high=None, tasks=0, p=None, verdict="not measured")
+    value = _difference(pairs)
     if len(pairs) < MIN_TASKS:
-        return Change(value=value, low=None, high=None, tasks=len(pairs), verdict="unchanged" if value == 0 else "too few tasks")
+        verdict = "unchanged" if value == 0 else "too few tasks"
+        return Change(value=value, low=None, high=None, tasks=len(pairs), p=None, verdict=verdict)
     rng = random.Random(0)
-    low, high = _percentiles([difference(_draw(pairs, rng)) for _ in range(DRAWS)])
-    return Change(value=value, low=low, high=high, tasks=len(pairs), verdict=_verdict(metric, value, low, high))
+    low, high = _percentiles([_difference(_draw(pairs, rng)) for _ in range(DRAWS)])
+    p = exchange_test(pairs)
+    return Change(value=value, low=low, high=high, tasks=len(pairs), p=p, verdict=_verdict(metric, value, low, high, p))
 
 
-def _verdict(metric: Metric, value: float, low: float, high: float) -> str:
+def _difference(pairs: Sequence[Pair]) -> float:
+    old, new = zip(*pairs, strict=True)
+    return _ratio(new) - _ratio(old)
+
+
+def exchange_test(pairs: Sequence[Pair]) -> float:
+    """Two-sided p: the share of exchanges of before and after within tasks that move the metric at least as far."""
+    seen = abs(_difference(pairs)) * (1 - 1e-9)
+    if len(pairs) <= EXACT_TASKS:
+        exchanges: list[int] = list(range(2 ** len(pairs)))
+    else:
+        rng = random.Random(0)
+        exchanges = [0, *(rng.getrandbits(len(pairs)) for _ in range(DRAWS))]  # 0: as it was, so that p is never 0
+    far = sum(abs(_difference([(b, a) if bits >> i & 1 else (a, b) for i, (a, b) in enumerate(pairs)])) >= seen for bits in exchanges)
+    return far / len(exchanges)
+
+
+def _verdict(metric: Metric, value: float, low: float, high: float, p: float) -> str:
     if value == low == high == 0:
         return "unchanged"
-    if low <= 0 <= high:
+    if low <= 0 <= high or p >= P_CLEAR:
         return "no clear change"
     if metric.better == 0:
         return "higher" if value > 0 else "lower"
@@ -164,7 +193,8 @@ def effective_size(sums: Sequence[tuple[float, float]]) -> float:
 
 
 def _ratio(sums: Sequence[tuple[float, float]]) -> float:
-    return sum(top for top, _ in sums) / sum(bottom for _, bottom in sums)
+    tops, bottoms = zip(*sums, strict=True)
+    return float(sum(tops) / sum(bottoms))
 
 
 def _draw(items: Sequence[T], rng: random.Random) -> list[T]:
@@ -188,8 +218,14 @@ def summarise(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     }
 
 
+def comparisons(before: Sequence[Rollout], after: Sequence[Rollout]) -> list[Comparison]:
+    """Every metric before, after, and its change."""
+    old, new = finished(before), finished(after)
+    return [Comparison(metric=m, before=estimate(m, old), after=estimate(m, new), change=change(m, old, new)) for m in METRICS]
+
+
 def compare(before: Sequence[Rollout], after: Sequence[Rollout]) -> dict[str, Any]:
-    """For summary.json: per metric the change {value, low, high, tasks, verdict}, paired by task."""
+    """For summary.json: per metric the change {value, low, high, tasks, p, verdict}, paired by task."""
     old, new = finished(before), finished(after)
     return {metric.name: asdict(change(metric, old, new)) for metric in METRICS}
 
@@ -200,24 +236,23 @@ def end_table(before: Sequence[Rollout], after: Sequence[Rollout]) -> Table:
     tasks = len({r.task_id for r in (*old, *new)})
     table = Table(
         title=f"Held-out tasks before and after training ({tasks} tasks, {len(old)} and {len(new)} rollouts)",
-        caption="95% intervals over tasks; the change is paired by task",
+        caption="95% intervals over tasks; the change is paired by task, p from exchanging before and after within tasks",
         title_justify="left",
         caption_justify="left",
     )
     table.add_column("")
-    for heading in ("before", "after", "change"):
+    for heading in ("before", "after", "change", "p"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
-    for metric in METRICS:
-        moved = change(metric, old, new)
-        style = {"better": "green", "worse": "red"}.get(moved.verdict, "")
+    for one in comparisons(old, new):
         table.add_row(
-            metric.label,
-            show_estimate(metric, estimate(metric, old)),
-            show_estimate(metric, estimate(metric, new)),
-            show_change(metric, moved),
-            moved.verdict,
-            style=style,
+            one.metric.label,
+            show_estimate(one.metric, one.before),
+            show_estimate(one.metric, one.after),
+            show_change(one.metric, one.change),
+            show_p(one.change.p),
+            one.change.verdict,
+            style={"better": "green", "worse": "red"}.get(one.change.verdict, ""),
         )
     return table
 
@@ -244,3 +279,7 @@ def show_change(metric: Metric, found: Change) -> str:
     unit = " points" if metric.share and found.value is not None else ""
     interval = f" [{signed(found.low)} to {signed(found.high)}]" if found.low is not None else ""
     return f"{signed(found.value)}{unit}{interval}"
+
+
+def show_p(p: float | None) -> str:
+    return "–" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0") if p < 0.1 else f"{p:.2f}".lstrip("0")

@@ -26,20 +26,46 @@ CHATML = (
 )
 SYSTEM = 'You repair a Python repository. Answer with one call: <tool_call>{"name": ..., "arguments": {...}}</tool_call>'
 HINT = "Reminder: the available tools are list, read, search, edit, write, run, finish."
-NAMES = "second juxt partition_all sliding_window topk merge_sorted countby unique curry memoize keyfilter assoc_in diff pluck".split()
+NAMES = (
+    "second",
+    "juxt",
+    "partition_all",
+    "sliding_window",
+    "topk",
+    "countby",
+    "unique",
+    "curry",
+    "memoize",
+    "keyfilter",
+    "assoc_in",
+    "pluck",
+)
 GOOD = (
     ("search", {"pattern": "def first", "path": "toolz"}, "toolz/itertoolz.py:371: def first(seq):"),
-    ("read", {"path": "toolz/itertoolz.py", "start": 371, "lines": 30}, 'def first(seq):\n    """ The first element in a sequence """\n    ...'),
+    (
+        "read",
+        {"path": "toolz/itertoolz.py", "start": 371, "lines": 30},
+        'def first(seq):\n    """ The first element in a sequence """\n    ...',
+    ),
     (
         "edit",
-        {"path": "toolz/itertoolz.py", "old": "def nth(n, seq):", "new": "def second(seq):\n    seq = iter(seq)\n    next(seq)\n    return next(seq)"},
+        {
+            "path": "toolz/itertoolz.py",
+            "old": "def nth(n, seq):",
+            "new": "def second(seq):\n    seq = iter(seq)\n    next(seq)\n    return next(seq)",
+        },
         "1 replacement in toolz/itertoolz.py",
     ),
     ("run", {"command": "python -m pytest -q toolz/tests/test_itertoolz.py"}, "1 failed, 61 passed"),
     ("finish", {}, "finished"),
 )
 BAD = (
-    ("search_files", {"query": "def second"}, "unknown_tool", "unknown tool 'search_files'; the tools are list, read, search, edit, write, run, finish"),
+    (
+        "search_files",
+        {"query": "def second"},
+        "unknown_tool",
+        "unknown tool 'search_files'; the tools are list, read, search, edit, write, run, finish",
+    ),
     ("edit", {"path": "toolz/itertoolz.py", "find": "def nth"}, "bad_arguments", "edit: old is missing"),
     ("", {}, "malformed_call", "malformed call: it is not valid JSON"),
 )
@@ -62,7 +88,7 @@ def make_task(name: str, index: int) -> Task:
         id=f"toolz-{name.replace('_', '-')}-{index:02x}",
         repo=Repo(name="toolz", digest="0" * 64, import_roots=(".",), test_paths=("toolz/tests",), source="toolz==1.0.0 sdist"),
         environment=Environment(python="3.11", requirements=("pytest==8.4.0",), digest="0" * 64),
-        instruction=f"The function `{name}` of {path} is gone. Write it again: its tests, which you do not see, call it with lists and iterators.",
+        instruction=f"The function `{name}` of {path} is gone. Write it again: its hidden tests call it with lists and iterators.",
         cut="",
         gold="",
         fail_to_pass=tests,
@@ -72,7 +98,9 @@ def make_task(name: str, index: int) -> Task:
     )
 
 
-def make_turn(renderer: Renderer, context: tuple[int, ...], call: tuple[str, dict, str, str | None], rng: random.Random, version: int) -> Turn:  # type: ignore[type-arg]
+def make_turn(
+    renderer: Renderer, context: tuple[int, ...], call: tuple[str, dict, str, str | None], rng: random.Random, version: int
+) -> Turn:  # type: ignore[type-arg]
     name, arguments, answer, error = call
     raw = json.dumps({"name": name, "arguments": arguments}) if name else '{"name": "edit", "arguments": {"path": '
     text = ("I look for the place first. " if rng.random() < 0.5 else "") + f"<tool_call>{raw}</tool_call>"
@@ -165,7 +193,9 @@ def make_run(folder: Path, renderer: Renderer, *, steps: int = 4, held_out: int 
         bad, solve = (0.1, 0.2) if improves else (0.42, 0.06)
         for task in held:
             for i in range(attempts):
-                append_jsonl(folder / "rollouts" / "after.jsonl", make_rollout(renderer, task, "after", i, bad=bad, solve=solve, version=steps))
+                append_jsonl(
+                    folder / "rollouts" / "after.jsonl", make_rollout(renderer, task, "after", i, bad=bad, solve=solve, version=steps)
+                )
         metrics.log("stage", name="evaluate after", seconds=88.0)
     return folder
 

@@ -158,3 +158,25 @@ def test_the_end_table_shows_values_intervals_and_a_verdict_per_metric() -> None
     assert "−45 points" in row
     assert "better" in row
     assert "unchanged" in next(line for line in text.splitlines() if "│ solved" in line or "solved " in line.lstrip("│┃ "))
+
+
+def test_the_exchange_test_is_the_sign_test_where_every_task_moves_the_same_way_by_the_same_amount() -> None:
+    def pairs(n: int) -> list[Pair]:
+        return [((0.0, 1.0), (1.0, 1.0))] * n
+
+    assert [exchange_test(pairs(n)) for n in (6, 8)] == [2 / 2**6, 2 / 2**8]
+
+
+def test_the_exchange_test_finds_nothing_where_nothing_moved_and_is_never_zero() -> None:
+    same: Pair = ((1.0, 2.0), (1.0, 2.0))
+    assert exchange_test([same] * 8) == 1
+    assert 0 < exchange_test([((0.0, 9.0), (9.0, 9.0))] * 30) < 0.001
+
+
+def test_a_change_seen_in_five_of_eight_tasks_is_not_yet_clear() -> None:
+    before = [rollout(f"t{i}") for i in range(8)]
+    after = [rollout(f"t{i}", solved=i < 5) for i in range(8)]
+    found = change(SOLVED, before, after)
+    assert found.low is not None
+    assert found.low > 0  # the bootstrap alone would have said better
+    assert (found.p, found.verdict) == (2 / 2**5, "no clear change")
