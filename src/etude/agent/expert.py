@@ -155,7 +155,8 @@ def _look(task: Task, path: str, was: bytes, becomes: bytes) -> _Call:
         for definition in (f"def {name}(", f"class {name}"):
             if symbol.path == path and definition.encode() in was:
                 return _Call(name="search", arguments={"pattern": definition})
-    first = next(i for i, (a, b) in enumerate(zip([*was.splitlines(), None], [*becomes.splitlines(), None], strict=False)) if a != b)
+    a, b = was.splitlines(keepends=True), becomes.splitlines(keepends=True)
+    first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     return _Call(name="read", arguments={"path": path, "start": max(1, first - LOOK_LINES // 2), "lines": LOOK_LINES})
 
 
@@ -181,9 +182,10 @@ def _unique(now: bytes, lines: list[str], new: list[str], start: int, stop: int)
         for above, below in ((around, 0), (0, around), (around, around)):
             first, last = max(0, start - above), min(len(lines), stop + below)
             pair = "".join(lines[first:last]), "".join([*lines[first:start], *new, *lines[stop:last]])
-            old, replacement = (text.replace("\r\n", "\n") for text in _trimmed(*pair))
-            if old.strip() and replace_once(now, old, replacement) == (1, after):
-                return old, replacement, after
+            exact = _trimmed(*pair)
+            for old, replacement in ((exact[0].replace("\r\n", "\n"), exact[1].replace("\r\n", "\n")), exact):
+                if old.strip() and replace_once(now, old, replacement) == (1, after):
+                    return old, replacement, after
     return None
 
 

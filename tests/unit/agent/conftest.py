@@ -9,12 +9,10 @@ import pytest
 from etude import tree
 from etude.agent.loop import Agent, run_agent
 from etude.config import AgentConfig
-from etude.grade.environment import make_environment
 from etude.render import Renderer
-from etude.sandbox.bubblewrap import Bubblewrap
-from etude.sandbox.protocol import Sandbox
+from etude.sandbox.protocol import Backend, Sandbox
 from etude.store import TaskStore
-from etude.types import Limits, Repo, Symbol, Task
+from etude.types import Environment, Limits, Repo, Symbol, Task
 
 ADD = 'def add(a, b):\n    """The sum of two numbers."""\n    {body}\n\n\n'
 DOUBLE = "def double(a):\n    return 2 * a\n"
@@ -28,26 +26,22 @@ LIMITS = Limits(wall_s=10.0, memory_mb=512, processes=48, disk_mb=16, output_byt
 AGENT = AgentConfig(turns=8, context_tokens=6000, turn_tokens=2000, observation_chars=400, instruction_chars=300)
 
 
-def lay_down(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(text.encode())
-    return folder
-
-
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> TaskStore:
+def store(
+    tmp_path_factory: pytest.TempPathFactory, lay_down: Callable[..., Path], runner_environment: Environment, environments: Path
+) -> TaskStore:
     """With one task, "calc-add": the body of `add` is a stub."""
     base = tmp_path_factory.mktemp("pool")
     whole = lay_down(base / "whole", FILES)
     cut = lay_down(base / "cut", {**FILES, "calc/ops.py": ADD.format(body="raise NotImplementedError") + DOUBLE})
     store = TaskStore.create(base / "tasks")
+    store.environments.symlink_to(environments)
     repo = Repo(name="calc", digest=store.add_snapshot(whole), import_roots=(".",), test_paths=("tests",))
     store.add(
         Task(
             id="calc-add",
             repo=repo,
-            environment=make_environment([], store.environments),
+            environment=runner_environment,
             instruction="Implement `add` in calc/ops.py: the sum of two numbers.",
             cut=tree.make_patch(whole, cut),
             gold=tree.make_patch(cut, whole),
@@ -66,13 +60,8 @@ def task(store: TaskStore) -> Task:
     return store.get("calc-add")
 
 
-@pytest.fixture(scope="session")
-def backend() -> Bubblewrap:
-    return Bubblewrap()
-
-
 @pytest.fixture
-def open_sandbox(backend: Bubblewrap, store: TaskStore, task: Task) -> Iterator[Callable[..., Sandbox]]:
+def open_sandbox(backend: Backend, store: TaskStore, task: Task) -> Iterator[Callable[..., Sandbox]]:
     """Sandboxes over the task's workspace, closed at the end of the test."""
     with ExitStack() as stack:
 
