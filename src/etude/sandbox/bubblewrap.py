@@ -69,8 +69,7 @@ class Bubblewrap:
         for folder in (workspace, environment):
             if folder is not None and not folder.is_dir():
                 raise UserError(f"{folder} is not a folder; a sandbox needs an existing one")
-        prefix = arguments.interpreter()[0]
-        room = (str(workspace.absolute()), environment and str(environment.absolute()), prefix, limits.disk_mb << 20)
+        room = (str(workspace.absolute()), environment and str(environment.absolute()), self._python.prefix, limits.disk_mb << 20)
         config = (self._path(), self._filter, limits.memory_mb << 20, limits.processes, limits.output_bytes)
         ours, theirs = socket.socketpair()
         with theirs:
@@ -89,8 +88,12 @@ class Bubblewrap:
             raise UserError(f"the sandbox does not work on this machine: {error}") from error
 
     @functools.cached_property
+    def _python(self) -> arguments.Interpreter:
+        return arguments.interpreter()
+
+    @functools.cached_property
     def _fixed(self) -> list[str]:
-        return arguments.fixed(*arguments.interpreter())
+        return arguments.fixed(self._python)
 
     def _path(self) -> str:
         if sys.platform != "linux":
@@ -125,7 +128,7 @@ class Bubblewrap:
                     pass_fds=(theirs.fileno(), caller),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    env={},
+                    env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},  # its libpython may need it
                     start_new_session=True,
                     cwd="/",
                 )
@@ -182,6 +185,8 @@ class BubblewrapSandbox:
             args = arguments.for_command(self._fixed, env or {}, cwd)
         except OSError as error:
             return _ended("exited", code=126, stderr=f"{error.strerror}\n".encode())
+        if self._closed:
+            raise SandboxError("the sandbox is closed")
         request = {"do": "run", "argv": command, "args": args, "stdin": bytes(stdin), "wall_s": wall_s}
         try:
             answer = self._ask(request, wall_s + _MARGIN_S)

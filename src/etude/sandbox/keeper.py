@@ -51,16 +51,17 @@ def _serve_one(
     room_values, config_values = marshal.loads(packet)
     room, config = mounts.Room(*room_values), holder.Config(*config_values)
     group = cgroup.make(parents, str(number), config.memory_bytes + room.disk_bytes + _HOLDER_BYTES, holder.max_tasks(config.processes))
+    keeper = os.getpid()
     try:
         pid = os.fork()
     except OSError as error:
+        os.close(channel)
         cgroup.remove(group)
         control.send(str(error).encode())
         return True
-    finally_close = channel
     if pid == 0:
-        _sandbox(channel, group, room, config)
-    os.close(finally_close)
+        _sandbox(keeper, channel, group, room, config)
+    os.close(channel)
     pidfd = os.pidfd_open(pid)
     children[pidfd] = (pid, group)
     poll.register(pidfd, select.POLLIN)
@@ -68,7 +69,7 @@ def _serve_one(
     return True
 
 
-def _sandbox(fd: int, group: list[str], room: mounts.Room, config: holder.Config) -> None:
+def _sandbox(keeper: int, fd: int, group: list[str], room: mounts.Room, config: holder.Config) -> None:
     """The life of one sandbox's two processes; never returns."""
     try:
         os.closerange(3, fd)
@@ -76,6 +77,8 @@ def _sandbox(fd: int, group: list[str], room: mounts.Room, config: holder.Config
         channel = socket.socket(fileno=fd)
         try:
             linux.die_with_parent()
+            if os.getppid() != keeper:
+                os._exit(0)
             cgroup.join(group)
             mounts.enter(room)
             linux.die_with_parent()  # changing the user id has cleared it

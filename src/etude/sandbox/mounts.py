@@ -66,7 +66,7 @@ def enter(room: Room) -> None:
     linux.follow_mounts()
     if not fds:
         fds = {name: _clone_own(path, whole=name == "lower") for name, path in sources.items()}
-    linux.mount("room", ROOM, "tmpfs", _SAFE, "size=1m,mode=0755")
+    linux.mount("room", ROOM, "tmpfs", _SAFE, "size=4m,mode=0755")
     for name in ("lower", "env", "python", "disk", "merged", "etc", "empty"):
         os.mkdir(f"{ROOM}/{name}")
     for name, fd in fds.items():

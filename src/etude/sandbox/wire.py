@@ -43,7 +43,8 @@ def text(value: str) -> bytes:
 def failure(error: Exception) -> dict[str, Any]:
     """An answer that says what went wrong; errno 0 where it was no error of the operating system."""
     if isinstance(error, OSError) and error.errno:
-        return {"errno": error.errno, "error": error.strerror or str(error)}
+        what = f"{error.filename}: " if error.filename is not None else ""
+        return {"errno": error.errno, "error": f"{what}{error.strerror}"}
     return {"errno": 0, "error": f"{type(error).__name__}: {error}"}
 
 
