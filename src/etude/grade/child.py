@@ -31,6 +31,7 @@ import pytest  # noqa: E402
 NEVER = {"xdist", "xdist.looponfail", "randomly", "random_order", "pytest_cov", "cov", "timeout", "rerunfailures"}  # reorder, repeat, slow
 OPTIONS = (
     *("-c", os.devnull, "-q", "--no-header", "--no-summary", "--color=no", "--tb=short", "--assert=plain"),
+    "--continue-on-collection-errors",
     *("-p", "no:cacheprovider", "-p", "no:junitxml", "-p", "no:pastebin", "-p", "no:stepwise"),
 )
 Send = Callable[[list[Any]], None]
