@@ -187,7 +187,7 @@ def findings(before: Sequence[Rollout], after: Sequence[Rollout], compared: Sequ
 
 
 def sentence(one: summary.Comparison) -> str:
-    name = {"solved": "Solved rollouts", "fail_to_pass_share": "Tests passed", "invalid_call_rate": "Invalid calls"}[one.metric.name]
+    name = {"solved": "Solved rollouts", "fail_to_pass_share": "Hidden tests passed", "invalid_call_rate": "Invalid calls"}[one.metric.name]
     old, new = (summary.show_value(one.metric, found.value) for found in (one.before, one.after))
     match one.change.verdict:
         case "better" | "worse":
@@ -209,9 +209,10 @@ def headline(compared: Sequence[summary.Comparison]) -> list[dict[str, Any]]:
     return [
         {
             "label": one.metric.label,
-            "before": estimate_parts(one.metric, one.before),
-            "after": estimate_parts(one.metric, one.after),
-            "change": change_parts(one.metric, one.change),
+            "before": summary.show_estimate(one.metric, one.before),
+            "after": summary.show_estimate(one.metric, one.after),
+            "change": summary.show_change(one.metric, one.change),
+            "p": "" if one.change.p is None else summary.show_p(one.change.p),
             "verdict": one.change.verdict,
             "plot": interval_plot(one),
         }
@@ -233,18 +234,6 @@ def interval_plot(one: summary.Comparison) -> Markup:
     if one.metric.share:
         return charts.interval_row(marks, label=label, bounds=(0.0, min(top, 1.0)), show=charts.percent)
     return charts.interval_row(marks, label=label, bounds=(0.0, top), show=charts.short)
-
-
-def change_parts(metric: summary.Metric, moved: summary.Change) -> dict[str, str]:
-    value, _, interval = summary.show_change(metric, moved).partition(" [")
-    return {"value": value, "interval": interval.rstrip("]"), "p": "" if moved.p is None else summary.show_p(moved.p)}
-
-
-def estimate_parts(metric: summary.Metric, found: summary.Estimate) -> dict[str, str]:
-    interval = ""
-    if found.low is not None and found.high is not None:
-        interval = f"{summary.show_value(metric, found.low)} to {summary.show_value(metric, found.high)}"
-    return {"value": summary.show_value(metric, found.value), "interval": interval}
 
 
 # Tasks

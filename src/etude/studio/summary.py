@@ -24,7 +24,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from etude.types import Rollout
 
@@ -81,7 +83,7 @@ def _fail_to_pass_share(rollout: Rollout) -> tuple[float, float] | None:
 
 METRICS = (
     Metric(name="solved", label="solved", share=True, better=1, part=_solved),
-    Metric(name="fail_to_pass_share", label="fail_to_pass tests that pass", share=True, better=1, part=_fail_to_pass_share),
+    Metric(name="fail_to_pass_share", label="hidden tests passed", share=True, better=1, part=_fail_to_pass_share),
     Metric(
         name="invalid_call_rate",
         label="invalid calls",
@@ -235,26 +237,32 @@ def end_table(before: Sequence[Rollout], after: Sequence[Rollout]) -> Table:
     old, new = finished(before), finished(after)
     tasks = len({r.task_id for r in (*old, *new)})
     table = Table(
-        title=f"Held-out tasks before and after training ({tasks} tasks, {len(old)} and {len(new)} rollouts)",
-        caption="95% intervals over tasks; the change is paired by task, p from exchanging before and after within tasks",
+        title=f"Held-out tasks before and after training: {tasks} tasks, {len(old)} and {len(new)} rollouts",
+        caption="Below each value its 95% interval over tasks; the change is paired by task",
+        box=box.HORIZONTALS,
+        show_lines=True,
         title_justify="left",
+        title_style="bold",
         caption_justify="left",
     )
     table.add_column("")
-    for heading in ("before", "after", "change", "p"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
+    for heading in ("before", "after", "change"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for one in comparisons(old, new):
+        style = {"better": "bold green", "worse": "bold red"}.get(one.change.verdict, "")
         table.add_row(
             one.metric.label,
-            show_estimate(one.metric, one.before),
-            show_estimate(one.metric, one.after),
-            show_change(one.metric, one.change),
-            show_p(one.change.p),
-            one.change.verdict,
-            style={"better": "green", "worse": "red"}.get(one.change.verdict, ""),
+            _two_lines(*show_estimate(one.metric, one.before)),
+            _two_lines(*show_estimate(one.metric, one.after)),
+            _two_lines(*show_change(one.metric, one.change)),
+            _two_lines(one.change.verdict, "" if one.change.p is None else f"p = {show_p(one.change.p)}", style),
         )
     return table
+
+
+def _two_lines(value: str, below: str, style: str = "") -> Text:
+    return Text.assemble((value, style), "\n", (below, "dim")) if below else Text(value, style)
 
 
 def show_value(metric: Metric, value: float | None) -> str:
@@ -263,13 +271,16 @@ def show_value(metric: Metric, value: float | None) -> str:
     return f"{100 * value:.0f}%" if metric.share else f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def show_estimate(metric: Metric, found: Estimate) -> str:
+def show_estimate(metric: Metric, found: Estimate) -> tuple[str, str]:
+    """Value and interval; "" where there is none."""
     if found.low is None or found.high is None:
-        return show_value(metric, found.value)
-    return f"{show_value(metric, found.value)} [{show_value(metric, found.low)} to {show_value(metric, found.high)}]"
+        return show_value(metric, found.value), ""
+    return show_value(metric, found.value), f"{show_value(metric, found.low)} to {show_value(metric, found.high)}"
 
 
-def show_change(metric: Metric, found: Change) -> str:
+def show_change(metric: Metric, found: Change) -> tuple[str, str]:
+    """Signed change, in percentage points where the metric is a share, and its interval."""
+
     def signed(value: float | None) -> str:
         if value is None:
             return "–"
@@ -277,8 +288,8 @@ def show_change(metric: Metric, found: Change) -> str:
         return "0" if text.strip("+-0.") == "" else text.replace("-", "−")
 
     unit = " points" if metric.share and found.value is not None else ""
-    interval = f" [{signed(found.low)} to {signed(found.high)}]" if found.low is not None else ""
-    return f"{signed(found.value)}{unit}{interval}"
+    interval = f"{signed(found.low)} to {signed(found.high)}" if found.low is not None else ""
+    return f"{signed(found.value)}{unit}", interval
 
 
 def show_p(p: float | None) -> str:

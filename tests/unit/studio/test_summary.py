@@ -1,6 +1,8 @@
 """studio/summary.py: what a set of rollouts amounts to, and whether another set is better."""
 
+import io
 import random
+import re
 
 import pytest
 from rich.console import Console
@@ -8,12 +10,14 @@ from rich.console import Console
 from etude.studio.summary import (
     METRICS,
     Estimate,
+    Pair,
     by_task,
     change,
     compare,
     effective_size,
     end_table,
     estimate,
+    exchange_test,
     show_change,
     summarise,
     wilson,
@@ -142,22 +146,21 @@ def test_the_numbers_are_the_same_every_time() -> None:
 
 def test_a_change_too_small_to_print_shows_as_zero_without_a_sign() -> None:
     before, after = [rollout("a", calls=1000, invalid=501)], [rollout("a", calls=1000, invalid=500)]
-    assert show_change(INVALID, change(INVALID, before, after)) == "0 points"
+    assert show_change(INVALID, change(INVALID, before, after)) == ("0 points", "")
 
 
-def test_the_end_table_shows_values_intervals_and_a_verdict_per_metric() -> None:
+def test_the_end_table_shows_values_intervals_and_a_verdict_per_metric_in_80_columns() -> None:
     before = [rollout(f"t{i}", invalid=5 + i % 3) for i in range(12)]
     after = [rollout(f"t{i}", invalid=1 + i % 2) for i in range(12)]
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=80, file=io.StringIO())
     console.print(end_table(before, after))
-    text = console.export_text()
-    assert "12 tasks" in text
-    row = next(line for line in text.splitlines() if "invalid calls" in line)
-    assert "60%" in row
-    assert "15%" in row
-    assert "−45 points" in row
-    assert "better" in row
-    assert "unchanged" in next(line for line in text.splitlines() if "│ solved" in line or "solved " in line.lstrip("│┃ "))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert "12 tasks, 12 and 12 rollouts" in lines[0]
+    at = next(i for i, line in enumerate(lines) if "invalid calls" in line)
+    assert re.split(r" {2,}", lines[at].strip()) == ["invalid calls", "60%", "15%", "−45 points", "better"]
+    assert re.fullmatch(r"\s*\d+% to \d+% +\d+% to \d+% +−\d+ to −\d+ +p = \.\d+\s*", lines[at + 1])
+    assert "unchanged" in next(line for line in lines if line.strip().startswith("solved"))
 
 
 def test_the_exchange_test_is_the_sign_test_where_every_task_moves_the_same_way_by_the_same_amount() -> None:
