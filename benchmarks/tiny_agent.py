@@ -1,21 +1,23 @@
 """A tool-using world and a language model small enough to train from scratch in minutes on one CPU thread.
 
-World. Four files hold two `key=digit` entries each; the user asks for one key. A turn is three sampled tokens, `tool argument <e>`:
+World. Four files hold a key and its digit each; the user asks for one of the keys. A turn is four sampled tokens:
 
-    R file    read it                  G key     which file has the key
-    A digit   answer; the end          X ...     a tool that is not there
+    S tool argument <e>       S the server whose tools are there; R file: read it, G key: which file has the key, A digit: answer, the end
+    X tool argument <e>       a server that is not there: an unknown tool
+    S tool argument +         one argument too many
 
-An unavailable tool or an argument of the wrong kind gives an error observation and nothing else: the episode goes on, so a bad call
-costs (almost) no reward. That is the case hints are for. Best play is G, R, A. The reward is 1 for the right digit, else 0.
+A bad call gives an error observation and nothing else. The episode goes on, so the two bad habits say nothing about what the agent wants
+to do and cost (almost) no reward: the reward alone has no reason to remove them, which is the case hints are for. Best play is G, R, A.
+The reward is 1 for the right digit, else 0.
 
-    <b> U ? key <e>   M G key <e>   T file <e>   M R file <e>   T k = 3 ; m = 7 ; <e>   M A 3 <e>
+    <b> U ?key <e>   M S G key <e>   T file <e>   M S R file <e>   T key 3 <e>   M S A 3 <e>
 
 `M` is the assistant header, one token; a hint is one message `H x x x <e>` that stands just before it.
 
 Demonstrations come from an expert with noise: it guesses, wanders and makes bad calls. A hint in its context removes its own kind of bad
 call and changes nothing else (`obey=1`), so that a teacher's advantage is exactly the hint's content.
 
-Model. A Llama of about 115k parameters through transformers, random weights. `Sampler` runs the same weights with its own key-value buffers.
+Model. A Llama of about 115k parameters through transformers, random weights. `Sampler` runs the same weights with its own buffers.
 
 Not here: rewards to advantages, losses, teachers (etude.learn), arms and tables (feedback_ablation.py).
 """
@@ -31,12 +33,13 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 DIGITS, FILES, KEYS = tuple("0123456789"), tuple("abcd"), tuple("klmnopqr")
-TOKENS = ("<pad>", "<b>", "<e>", *DIGITS, *FILES, *KEYS, "R", "G", "A", "X", "U", "T", "M", "H", "=", ";", "!", "?", "F", "K", "D")
+MARKS = ("R", "G", "A", "S", "X", "+", "U", "T", "M", "H", "!", "F", "K", "D")
+TOKENS = ("<pad>", "<b>", "<e>", *DIGITS, *FILES, *KEYS, *MARKS, *(f"?{key}" for key in KEYS))
 ID = {token: index for index, token in enumerate(TOKENS)}
 PAD, END, HEADER = ID["<pad>"], ID["<e>"], ID["M"]
-TURN_TOKENS = 3
-MAX_TURNS, MAX_VALID_CALLS = 10, 6  # an episode ends at either
-MAX_TOKENS = 5 + MAX_TURNS * (1 + TURN_TOKENS + 10)
+TURN_TOKENS = 4
+MAX_TURNS, MAX_VALID_CALLS = 8, 6  # an episode ends at either
+MAX_TOKENS = 4 + MAX_TURNS * (1 + TURN_TOKENS + 4) + 5 * MAX_TURNS  # the last part: hints in demonstrations
 
 ARGUMENTS = {"R": FILES, "G": KEYS, "A": DIGITS}
 UNKNOWN_TOOL, BAD_ARGUMENT = "unknown_tool", "bad_argument"
@@ -56,7 +59,7 @@ class Episode:
     """One episode: hidden files, the question, and what happened so far."""
 
     seed: int
-    files: dict[str, dict[str, str]] = field(init=False)
+    files: dict[str, tuple[str, str]] = field(init=False)
     key: str = field(init=False)
     reward: float = 0.0
     turns: int = 0
@@ -66,28 +69,26 @@ class Episode:
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
-        keys = rng.sample(KEYS, 8)
-        self.files = {name: {key: rng.choice(DIGITS) for key in keys[2 * i : 2 * i + 2]} for i, name in enumerate(FILES)}
+        keys = rng.sample(KEYS, len(FILES))
+        self.files = {name: (key, rng.choice(DIGITS)) for name, key in zip(FILES, keys, strict=True)}
         self.key = rng.choice(keys)
 
     @property
     def file(self) -> str:
-        return self.holder(self.key)
+        return next(name for name, (key, _) in self.files.items() if key == self.key)
 
     @property
     def answer(self) -> str:
-        return self.files[self.file][self.key]
-
-    def holder(self, key: str) -> str:
-        return next(name for name, entries in self.files.items() if key in entries)
+        return self.files[self.file][1]
 
     def opening(self) -> list[int]:
-        return encode("<b>", "U", "?", self.key, "<e>")
+        return encode("<b>", "U", f"?{self.key}", "<e>")
 
-    def step(self, tool: str, argument: str) -> tuple[list[int], str | None]:
+    def step(self, server: str, tool: str, argument: str, end: str) -> tuple[list[int], str | None]:
         """(observation ids, kind of error or None)."""
         self.turns += 1
-        error = UNKNOWN_TOOL if tool not in ARGUMENTS else BAD_ARGUMENT if argument not in ARGUMENTS[tool] else None
+        fits = argument in ARGUMENTS.get(tool, ()) and end == "<e>"
+        error = UNKNOWN_TOOL if server != "S" or tool not in ARGUMENTS else None if fits else BAD_ARGUMENT
         if error is None:
             self.valid += 1
             observation = self._call(tool, argument)
@@ -102,8 +103,8 @@ class Episode:
             self.reward, self.done = float(argument == self.answer), True
             return []
         if tool == "G":
-            return encode("T", self.holder(argument), "<e>")
-        return encode("T", *(token for key, value in self.files[argument].items() for token in (key, "=", value, ";")), "<e>")
+            return encode("T", *(name for name, (key, _) in self.files.items() if key == argument), "<e>")
+        return encode("T", *self.files[argument], "<e>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +112,8 @@ class Habits:
     """How the demonstrating expert plays: probabilities per turn."""
 
     unknown_tool: float = 0.25
-    bad_argument: float = 0.10
-    guess: float = 0.12  # answers without having seen the value
+    bad_argument: float = 0.15
+    guess: float = 0.25  # answers without having seen the value
     wander: float = 0.5  # reads a random file instead of searching
     hinted_demos: float = 0.5  # share of demonstrations that may hold hints
     hinted_turns: float = 0.5  # of their turns
@@ -130,11 +131,11 @@ def demonstration(rng: random.Random, habits: Habits) -> tuple[list[int], list[b
     while not episode.done:
         kind = rng.choice((UNKNOWN_TOOL, BAD_ARGUMENT)) if hinted and rng.random() < habits.hinted_turns else None
         tool, argument = _intention(rng, episode, habits, found, seen, kind)
-        if tool != "A":
-            tool, argument = _slip(rng, tool, argument, habits, kind)
+        server = "X" if _slips(rng, habits.unknown_tool, habits, kind == UNKNOWN_TOOL) else "S"
+        end = "+" if _slips(rng, habits.bad_argument, habits, kind == BAD_ARGUMENT) else "<e>"
         context = [*(HINTS[kind] if kind else ()), HEADER]
-        turn = encode(tool, argument, "<e>")
-        observation, error = episode.step(tool, argument)
+        turn = encode(server, tool, argument, end)
+        observation, error = episode.step(server, tool, argument, end)
         ids += context + turn + observation
         wrote += [False] * len(context) + [True] * len(turn) + [False] * len(observation)
         found |= error is None and tool == "G" and argument == episode.key
@@ -152,13 +153,9 @@ def _intention(rng: random.Random, episode: Episode, habits: Habits, found: bool
     return ("R", rng.choice(FILES)) if rng.random() < habits.wander else ("G", episode.key)
 
 
-def _slip(rng: random.Random, tool: str, argument: str, habits: Habits, kind: str | None) -> tuple[str, str]:
+def _slips(rng: random.Random, probability: float, habits: Habits, hinted: bool) -> bool:
     draw, obeys = rng.random(), rng.random() < habits.obey
-    if draw < habits.unknown_tool:
-        return (tool, argument) if kind == UNKNOWN_TOOL and obeys else ("X", argument)
-    if draw < habits.unknown_tool + habits.bad_argument:
-        return (tool, argument) if kind == BAD_ARGUMENT and obeys else (tool, rng.choice(KEYS if tool == "R" else FILES))
-    return tool, argument
+    return draw < probability and not (hinted and obeys)
 
 
 def build_model(seed: int, attention: str = "sdpa") -> LlamaForCausalLM:
@@ -225,7 +222,8 @@ class Sampler:
             hidden = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).reshape(rows, count, -1))
             hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
         self.length_B += new_B
-        return self.model.lm_head(self.model.model.norm(hidden[torch.arange(rows), new_B - 1]))
+        logits: Tensor = self.model.lm_head(self.model.model.norm(hidden[torch.arange(rows), new_B - 1]))
+        return logits
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -246,7 +244,7 @@ class Play:
 
 def play(model: LlamaForCausalLM, episodes: Sequence[Episode], generator: torch.Generator) -> list[Play]:
     """Sample every episode to its end at temperature 1, all rows in lockstep."""
-    plays = [Play(e, e.opening(), [False] * 5, [0.0] * 5, []) for e in episodes]
+    plays = [Play(e, e.opening(), [False] * len(e.opening()), [0.0] * len(e.opening()), []) for e in episodes]
     sampler, active, pending = Sampler(model, len(plays)), list(range(len(plays))), [list(p.ids) for p in plays]
     while active:
         for row, index in enumerate(active):
@@ -270,8 +268,7 @@ def play(model: LlamaForCausalLM, episodes: Sequence[Episode], generator: torch.
 
 
 def _observe(play_: Play) -> list[int]:
-    tool, argument = (TOKENS[token] for token in play_.ids[-TURN_TOKENS:-1])
-    observation, error = play_.episode.step(tool, argument)
+    observation, error = play_.episode.step(*(TOKENS[token] for token in play_.ids[-TURN_TOKENS:]))
     if error:
         play_.bad_turns.append((len(play_.ids) - TURN_TOKENS, error))
     _extend(play_, observation)
@@ -298,19 +295,25 @@ def evaluate(model: LlamaForCausalLM, episodes: int, seed: int = 7) -> dict[str,
     }
 
 
-def warm_start(seed: int, steps: int, *, habits: Habits | None = None, batch: int = 32, lr: float = 3e-3) -> LlamaForCausalLM:
-    """A fresh model trained on noisy demonstrations until it copies values from files; cosine decay to zero."""
-    model, rng, habits = build_model(seed), random.Random(seed), habits or Habits()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
+def warm_start(seed: int, steps: int, habits: Habits, *, batch: int = 32, lr: float = 3e-3) -> LlamaForCausalLM:
+    """A fresh model trained on noisy demonstrations until it copies values from files. The rate falls linearly over the last 40%."""
+    model, rng = build_model(seed), random.Random(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0, betas=(0.9, 0.98))
+    pool: list[list[tuple[list[int], list[bool]]]] = []
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / 50) * 0.5 * (1 + math.cos(math.pi * step / steps))
-        demos = [demonstration(rng, habits) for _ in range(batch)]
-        ids_BT = pad([ids for ids, _ in demos])
-        wrote_BT = pad([list(map(int, wrote)) for _, wrote in demos]).bool()
+        optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / 50, (steps - step) / (0.4 * steps))
+        if not pool:
+            # Batches of similar length: half of the padding's cost.
+            demos = sorted((demonstration(rng, habits) for _ in range(8 * batch)), key=lambda demo: len(demo[0]))
+            pool = [demos[i : i + batch] for i in range(0, len(demos), batch)]
+            rng.shuffle(pool)
+        rows = pool.pop()
+        ids_BT = pad([ids for ids, _ in rows])
+        wrote_BT = pad([[int(w) for w in wrote] for _, wrote in rows]).bool()[:, 1:]
         logits_BTV = model(ids_BT[:, :-1]).logits
-        loss = F.cross_entropy(logits_BTV[wrote_BT[:, 1:]], ids_BT[:, 1:][wrote_BT[:, 1:]])
+        loss = F.cross_entropy(logits_BTV[wrote_BT], ids_BT[:, 1:][wrote_BT])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     return model
