@@ -70,6 +70,7 @@ class Step:
 class _Call:
     name: str
     arguments: dict[str, Any]
+    path: str = ""  # the file that it is about
 
     @property
     def text(self) -> str:
@@ -154,10 +155,10 @@ def _look(task: Task, path: str, was: bytes, becomes: bytes) -> _Call:
         name = symbol.qualname.rsplit(".", 1)[-1]
         for definition in (f"def {name}(", f"class {name}"):
             if symbol.path == path and definition.encode() in was:
-                return _Call(name="search", arguments={"pattern": definition})
+                return _Call(name="search", arguments={"pattern": definition}, path=path)
     a, b = was.splitlines(keepends=True), becomes.splitlines(keepends=True)
     first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return _Call(name="read", arguments={"path": path, "start": max(1, first - LOOK_LINES // 2), "lines": LOOK_LINES})
+    return _Call(name="read", arguments={"path": path, "start": max(1, first - LOOK_LINES // 2), "lines": LOOK_LINES}, path=path)
 
 
 def _edits(path: str, was: str, becomes: str) -> list[_Call]:
@@ -219,7 +220,7 @@ def _with_bad_calls(calls: Sequence[_Call], rng: random.Random, habits: Habits) 
             continue
         kind = _draw(_weights(call, habits), rng)
         if kind is not None:
-            steps.append(Step(text=bad_call(call.name, call.arguments, kind)))
+            steps.append(Step(text=bad_call(call.name, call.arguments, kind, path=call.path)))
         steps.append(Step(text=call.text))
     return steps
 
@@ -260,11 +261,11 @@ def _draw(weights: dict[CallError, float], rng: random.Random) -> CallError | No
     return None
 
 
-def bad_call(name: str, arguments: dict[str, Any], kind: CallError) -> str:
-    """The message with one thing wrong."""
+def bad_call(name: str, arguments: dict[str, Any], kind: CallError, *, path: str = "") -> str:
+    """The message with one thing wrong; `path`: what a tool that only looks would look at."""
     match kind:
         case "unknown_tool":
-            return write_call(WRONG_TOOL[name], arguments)
+            return write_call(WRONG_TOOL[name], {"path": path} if path else arguments)
         case "malformed_call":
             return write_call(name, arguments).removesuffix("}" + CLOSE) + CLOSE
         case "bad_arguments":

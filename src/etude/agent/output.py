@@ -9,15 +9,16 @@ Not here: running anything (tools.py).
 
 import re
 
+# Each begins with a literal or a class of characters, not with a look behind: the search runs over every output.
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]"), ""),  # colours and other terminal sequences
-    (re.compile(r"(?<![\w.])(?:\d+m ?)?\d+\.\d+(?=( ?)(s|ms|us|µs|ns|secs?|seconds?)\b)"), "0.00"),
-    (re.compile(r"(?<=0\.00s) \(\d+:\d\d:\d\d\)"), ""),  # pytest, above a minute
-    (re.compile(r"(?<=/)(pytest-of-)[\w.-]+/pytest-\d+"), r"\1agent/pytest-0"),
-    (re.compile(r"(?<=/)tmp[a-z0-9_]{8}(?!\w)"), "tmp"),
-    (re.compile(r"\b(pid|PID|process id)([ =:]{1,2})\d+"), r"\g<1>\g<2>0"),
-    (re.compile(r"\b(at 0x)[0-9a-fA-F]{6,16}\b"), r"\g<1>0"),
-    (re.compile(r"(?<=\s)[A-Z][a-z]{2} [ \d]\d (?:\d\d:\d\d| \d{4})(?=\s)"), "Jan  1 00:00"),  # ls -l
+    (re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])"), ""),  # colours and other terminal sequences
+    (re.compile(r"\d(?<![\w.]\d)(?:\d*m ?\d+|\d*)\.\d+(?= ?(?:s|ms|us|µs|ns|secs?|seconds?)\b)"), "0.00"),
+    (re.compile(r"0\.00s \(\d+:\d\d:\d\d\)"), "0.00s"),  # pytest, above a minute
+    (re.compile(r"pytest-of-[\w.-]{1,40}/pytest-\d+"), "pytest-of-agent/pytest-0"),
+    (re.compile(r"/tmp[a-z0-9_]{8}(?!\w)"), "/tmp"),
+    (re.compile(r"([pP](?<!\w[pP])(?:id|ID|rocess id)[ =:]{1,2})\d+"), r"\g<1>0"),
+    (re.compile(r"at 0x[0-9a-fA-F]{6,16}\b"), "at 0x0"),
+    (re.compile(r"[A-Z](?<=\s[A-Z])[a-z]{2} [ \d]\d (?:\d\d:\d\d| \d{4})(?=\s)"), "Jan  1 00:00"),  # ls -l
     (re.compile(r"(?m)^[.sxXFEfR,u]+ *\[ *\d+%\]\n"), ""),  # pytest's progress
 )
 

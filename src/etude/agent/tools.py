@@ -169,8 +169,8 @@ def _search(bench: Bench, arguments: Mapping[str, Any]) -> Observation:
     done = _run(bench, ["sh", "-c", _SEARCH, "sh", arguments["pattern"], f"./{path}" if path != "." else "."])
     if done.code == 3:
         raise ToolFailure(f"no such file or folder: {path}")
-    if done.status != "exited":
-        raise ToolFailure(f"search stopped: {_why(done, bench)}")
+    if not done.ok:
+        raise ToolFailure(f"search stopped: {_why(done, bench)}" if done.status != "exited" else "search failed: the pattern is too long")
     lines = done.stdout.decode("utf-8", errors="replace").splitlines()
     return Observation(text=_fitting([line.removeprefix("./")[:LINE_CHARS] for line in lines], bench, "matches") or "no matches")
 
@@ -204,12 +204,13 @@ def _write(bench: Bench, arguments: Mapping[str, Any]) -> Observation:
     return Observation(text=f"wrote {path}")
 
 
-# the program `pytest` that pip installs names an interpreter of the host
-_SHELL = 'pytest() { python3 -m pytest "$@"; }\n'
+# bash where there is one, as models write for it; the program `pytest` that pip installs names an interpreter of the host
+_SHELL = 'exec "$(command -v bash || command -v sh)" -c "$1"'
+_FUNCTIONS = 'pytest() { python3 -m pytest "$@"; }; '
 
 
 def _run_command(bench: Bench, arguments: Mapping[str, Any]) -> Observation:
-    done = _run(bench, ["sh", "-c", _SHELL + arguments["command"]])
+    done = _run(bench, ["sh", "-c", _SHELL, "sh", _FUNCTIONS + arguments["command"]])
     bench.tested = True
     if done.status != "exited":  # where it was stopped is chance, so its output is left out
         raise ToolFailure(f"stopped: {_why(done, bench)}")

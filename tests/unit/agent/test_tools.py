@@ -121,6 +121,7 @@ def test_search_finds_by_basic_expression_or_as_it_stands_in_one_order(bench: Be
     assert text(bench, "search", pattern="double", path="tests").count("\n") == 2
     assert text(bench, "search", pattern="def", path="calc/ops.py").startswith("calc/ops.py:1:")
     assert text(bench, "search", pattern="no such thing") == "no matches"
+    assert failure(bench, "search", pattern="x" * 200_000) == ("tool_failed", "error: search failed: the pattern is too long")
     assert failure(bench, "search", pattern="x", path="none") == ("tool_failed", "error: no such file or folder: none")
     text(bench, "write", path="odd name.txt", content="a[b\n-e\n$(reboot) `x` 'y'\n")
     assert text(bench, "search", pattern="a[b") == "odd name.txt:1:a[b"
@@ -177,6 +178,7 @@ def test_run_has_the_repository_and_pytest_on_its_path(bench: Bench) -> None:
     assert text(bench, "run", command="false") == "exit code 1"
     assert text(bench, "run", command="echo bad; exit 3") == "exit code 3\nbad"
     assert text(bench, "run", command="echo 'unclosed").startswith("exit code 2\n")
+    assert text(bench, "run", command="\n# a comment\nf() {\n  echo $1\n}\nf x") == "x"
 
 
 def test_run_leaves_nothing_behind_in_the_workspace(bench: Bench) -> None:
