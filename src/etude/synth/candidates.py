@@ -1,0 +1,158 @@
+"""Which definitions make a feature: those that only some of the tests reach.
+
+In: who reached what, from two traced runs in different orders, and the index; out: `Candidate`s in a fixed order. Definitions are
+keyed by file and first line, as a property's getter and setter share their name. What ran while modules were imported and tests
+collected, or between tests, is out of reach for a cut. Two orders are needed because a one-shot initialiser is seen only in the first test
+that needs it.
+
+    tests(x)    stable tests that reach x, over both runs
+    function    one x with 1 <= |tests(x)| <= max_share * |stable|
+    set         all y with tests(y) a subset of tests(x), for a seed x: what nothing else needs
+    class       one whose reached methods are all free
+    module      one whose reached functions are all free
+
+Not here: how to run a trace (grade/runner.py), whether a cut holds (check.py).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from etude.synth.names import Index, Key
+from etude.synth.source import Definition, FunctionNode, is_trivial
+
+Reach = Mapping[str, Iterable[Key]]
+Kind = Literal["function", "set", "class", "module"]
+KINDS: tuple[Kind, ...] = ("function", "class", "set", "module")
+MAX_SYMBOLS = 60
+MAX_LINES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    kind: Kind
+    targets: tuple[Definition, ...]  # sorted by key
+    tests: frozenset[str]  # stable tests that reach one of them
+    num_lines: int
+
+    @property
+    def name(self) -> str:
+        """For people: what it is about, by its largest definition."""
+        if self.kind == "module":
+            return self.targets[0].path
+        largest = max(self.targets, key=lambda d: (d.end_line - d.line, d.key))
+        more = f" and {len(self.targets) - 1} more" if len(self.targets) > 1 else ""
+        return f"{largest.path}::{largest.qualname}{more}"
+
+
+def find_candidates(
+    index: Index,
+    sources: Sequence[str],
+    stable: frozenset[str],
+    runs: Sequence[Reach],
+    outside: Sequence[str],
+    *,
+    max_share: float = 0.25,
+) -> list[Candidate]:
+    """`outside`: the owners in `runs` that are no tests (collection, between tests)."""
+    reached, fixed = attribute(index, sources, stable, runs, outside)
+    limit = max(1, int(max_share * len(stable)))
+    functions = {
+        definition.key: definition
+        for path in sources
+        if path.endswith(".py")
+        for definition in index.sources[path].definitions
+        if isinstance(definition.node, FunctionNode)
+    }
+    free = {key: reached[key] for key in sorted(reached) if key in functions and key not in fixed and not is_trivial_key(functions, key)}
+    small = {key: tests for key, tests in free.items() if len(tests) <= limit}
+    found = [_candidate("function", [functions[key]], tests) for key, tests in small.items()]
+    found += _sets(functions, small)
+    found += _classes(index, sources, reached, fixed, limit)
+    found += _modules(index, sources, reached, fixed, limit)
+    return _ordered(found)
+
+
+def attribute(
+    index: Index, sources: Sequence[str], stable: frozenset[str], runs: Sequence[Reach], outside: Sequence[str]
+) -> tuple[dict[Key, frozenset[str]], set[Key]]:
+    """tests(x) for every function, and the functions that ran outside of tests. Code inside a function is the function's."""
+    known = set(sources)
+    tests: dict[Key, set[str]] = defaultdict(set)
+    fixed: set[Key] = set()
+    places: dict[Key, Key | None] = {}
+    for run in runs:
+        for owner, reached in run.items():
+            for place in reached:
+                place = (place[0], place[1])
+                if place not in places:
+                    definition = index.sources[place[0]].enclosing(place[1]) if place[0] in known else None
+                    places[place] = definition.key if definition and not definition.is_class else None
+                key = places[place]
+                if key is None:
+                    continue
+                if owner in outside:
+                    fixed.add(key)
+                elif owner in stable:
+                    tests[key].add(owner)
+    return {key: frozenset(owners) for key, owners in tests.items()}, fixed
+
+
+def is_trivial_key(functions: Mapping[Key, Definition], key: Key) -> bool:
+    node = functions[key].node
+    return isinstance(node, FunctionNode) and is_trivial(node)
+
+
+def _sets(functions: Mapping[Key, Definition], small: Mapping[Key, frozenset[str]]) -> list[Candidate]:
+    found: list[Candidate] = []
+    for tests in dict.fromkeys(small.values()):
+        members = [functions[key] for key, owners in small.items() if owners <= tests]
+        if 2 <= len(members) <= MAX_SYMBOLS:
+            found.append(_candidate("set", members, tests))
+    return found
+
+
+def _classes(index: Index, sources: Sequence[str], reached: Mapping[Key, frozenset[str]], fixed: set[Key], limit: int) -> list[Candidate]:
+    found: list[Candidate] = []
+    for path in sources:
+        for owner in index.sources[path].definitions if path.endswith(".py") else ():
+            if not owner.is_class:
+                continue
+            inside = [d.key for d in index.sources[path].definitions if owner.line < d.line <= owner.end_line and not d.is_class]
+            tests = frozenset().union(*(reached.get(key, ()) for key in inside))
+            if len(inside) > 1 and fixed.isdisjoint(inside) and 1 <= len(tests) <= limit:
+                found.append(_candidate("class", [owner], tests))
+    return found
+
+
+def _modules(index: Index, sources: Sequence[str], reached: Mapping[Key, frozenset[str]], fixed: set[Key], limit: int) -> list[Candidate]:
+    found: list[Candidate] = []
+    for path in sources:
+        if not path.endswith(".py"):
+            continue
+        definitions = index.sources[path].definitions
+        keys = [d.key for d in definitions if not d.is_class]
+        tops = [d for d in definitions if d.owner is None]
+        tests = frozenset().union(*(reached.get(key, ()) for key in keys))
+        if len(tops) > 1 and fixed.isdisjoint(keys) and 1 <= len(tests) <= limit:
+            found.append(_candidate("module", tops, tests))
+    return found
+
+
+def _candidate(kind: Kind, targets: Sequence[Definition], tests: frozenset[str]) -> Candidate:
+    ordered = tuple(sorted(targets, key=lambda d: d.key))
+    return Candidate(kind=kind, targets=ordered, tests=tests, num_lines=sum(d.end_line - d.line + 1 for d in ordered))
+
+
+def _ordered(found: Iterable[Candidate]) -> list[Candidate]:
+    """Without doubles and without what is too large, all kinds and files taking turns, small ones first."""
+    by_turn: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    seen: set[tuple[Key, ...]] = set()
+    for candidate in sorted(found, key=lambda c: (c.num_lines, KINDS.index(c.kind), [d.key for d in c.targets])):
+        keys = tuple(d.key for d in candidate.targets)
+        if keys not in seen and candidate.num_lines <= MAX_LINES:
+            seen.add(keys)
+            by_turn[candidate.kind, candidate.targets[0].path].append(candidate)
+    lanes = [by_turn[lane] for lane in sorted(by_turn, key=lambda lane: (KINDS.index(lane[0]), lane[1]))]
+    return [lane[turn] for turn in range(max(map(len, lanes), default=0)) for lane in lanes if turn < len(lane)]

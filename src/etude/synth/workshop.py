@@ -1,0 +1,178 @@
+"""Where candidates are tried: one repository, its baseline, and runs of its tests on changed copies of it.
+
+In: a frozen original, its layout and index, a sandbox backend; out: `Workshop.run(changes)`, a TestRun in a sandbox of its own.
+The baseline is five runs of the original: plain twice, traced plain and traced reversed, shuffled. A test is stable if it passed in all
+of them; only stable tests tell anything later.
+
+Not here: what is concluded from a run (check.py), what is changed (cut.py).
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from etude import tree
+from etude.errors import SandboxError, UserError
+from etude.grade.runner import Order, TestRun, run_tests
+from etude.sandbox.protocol import ENV, Backend, Sandbox
+from etude.synth.discover import Layout
+from etude.synth.names import Index
+from etude.synth.reduce import locate, path_of
+from etude.synth.source import Definition
+from etude.types import Limits, Repo
+
+Changes = Mapping[str, bytes | None]  # path -> new bytes, None: removed
+BASELINE: tuple[tuple[Order, bool], ...] = (("plain", False), ("plain", True), ("reversed", True), ("shuffled", False), ("plain", False))
+SHUFFLE_SEED = 1
+BASELINE_WALL_S = 900.0
+MIN_PASSING = 0.5  # below, the suite counts as failing
+IMPORTS = """
+import importlib, json, os, sys
+out = os.fdopen(os.dup(1), "w"); null = os.open(os.devnull, os.O_WRONLY); os.dup2(null, 1); os.dup2(null, 2)
+request = json.loads(sys.stdin.read())
+sys.path[:0] = [*(os.path.join(os.getcwd(), root) for root in request["roots"]), request["env"]]
+good = []
+for name in request["modules"]:
+    try:
+        importlib.import_module(name)
+        good.append(name)
+    except BaseException:
+        pass
+out.write(json.dumps(good)); out.flush(); os._exit(0)
+"""
+
+
+class Rejected(Exception):
+    """A candidate that makes no task; the message is the reason, one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What the original does."""
+
+    collected: frozenset[str]
+    stable: frozenset[str]  # passed in every run
+    dropped: Mapping[str, str]  # every other test -> why it does not count
+    imports: frozenset[str]  # modules that can be imported
+    tests: Mapping[str, Definition | None]  # node id -> the function behind it
+    reach: tuple[Mapping[str, Sequence[tuple[str, int]]], ...]  # of the traced runs
+    seconds: float  # of one untraced run
+    traced_seconds: float
+    num_runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What every check of one repository shares."""
+
+    repo: Repo
+    layout: Layout
+    index: Index
+    original: Path
+    environment: Path
+    backend: Backend
+    limits: Limits
+    scratch: Path
+    log: list[str] = field(default_factory=list)  # order of every run of pytest so far
+
+    @contextmanager
+    def open(self, changes: Changes) -> Iterator[Sandbox]:
+        """A sandbox on the original with these changes."""
+        with tempfile.TemporaryDirectory(dir=self.scratch) as name:
+            folder = Path(name, "tree")
+            write_tree(self.original, changes, folder)
+            with self.backend.open(folder, environment=self.environment, limits=self.limits) as sandbox:
+                yield sandbox
+
+    def run_in(
+        self, sandbox: Sandbox, *, order: Order = "plain", ids: Iterable[str] | None = None, skip: Sequence[str] = (), trace: bool = False
+    ) -> TestRun:
+        self.log.append(order)
+        chosen = None if ids is None else sorted(ids)
+        paths = None if chosen is None else sorted({path_of(self.index, id) for id in chosen} - set(skip))
+        wall_s = self.limits.wall_s
+        return run_tests(sandbox, self.repo, ids=chosen, paths=paths, order=order, seed=SHUFFLE_SEED, trace=trace, wall_s=wall_s)
+
+    def importable(self, sandbox: Sandbox, modules: Iterable[str]) -> frozenset[str]:
+        """Which modules can be imported, one after the other in one process."""
+        request = {"roots": self.repo.import_roots, "env": ENV, "modules": sorted(modules)}
+        result = sandbox.run(["python3", "-I", "-S", "-B", "-c", IMPORTS], stdin=json.dumps(request).encode(), wall_s=self.limits.wall_s)
+        try:
+            return frozenset(json.loads(result.stdout)) if result.ok else frozenset()
+        except ValueError:
+            return frozenset()
+
+
+def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], None]) -> Baseline:
+    """UserError where the suite cannot be used: nothing runs, too much fails, it does not end."""
+    runs: list[TestRun] = []
+    for number, (order, trace) in enumerate(BASELINE):
+        progress(number, len(BASELINE), f"{order}{', traced' if trace else ''}")
+        with workshop.open({}) as sandbox:
+            if not runs:
+                modules = [m for p, m in workshop.index.modules.items() if p in workshop.layout.sources and not m.endswith("__main__")]
+                imports = workshop.importable(sandbox, modules)
+            runs.append(workshop.run_in(sandbox, order=order, trace=trace))
+        _refuse_bad(workshop, runs[-1])
+    progress(len(BASELINE), len(BASELINE), "")
+    outcomes: dict[str, set[str]] = {}
+    for run in runs:
+        for id in run.collected:
+            outcomes.setdefault(id, set()).add(run.outcomes.get(id, "missing"))
+    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs))
+    stable = frozenset(id for id, seen in outcomes.items() if seen == {"passed"} and id in everywhere)
+    if len(stable) < MIN_PASSING * len(outcomes):
+        first = min(id for id in outcomes if id not in stable)
+        message = next((run.messages[first] for run in runs if first in run.messages), "")
+        raise UserError(
+            f"the tests of {workshop.layout.name} fail: only {len(stable)} of {len(outcomes)} pass every time; "
+            f"first {first}{': ' + message if message else ''}"
+        )
+    return Baseline(
+        collected=everywhere,
+        stable=stable,
+        dropped={id: "/".join(sorted(seen)) for id, seen in sorted(outcomes.items()) if id not in stable},
+        imports=imports,
+        tests={id: locate(workshop.index, id) for id in sorted(everywhere)},
+        reach=tuple(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
+        seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if not trace),
+        traced_seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
+        num_runs=len(BASELINE),
+    )
+
+
+def write_tree(original: Path, changes: Changes, folder: Path) -> None:
+    """A copy of a frozen tree with changes; files that stay are linked, as nobody writes to either."""
+    for path, file in tree.files(original).items():
+        if path in changes:
+            continue
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, place)
+        except OSError:  # another file system
+            shutil.copy(file, place)
+    for path, data in changes.items():
+        if data is not None:
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+            place.chmod((original / path).stat().st_mode & 0o777 if (original / path).exists() else 0o644)
+    folder.chmod(0o755)
+
+
+def _refuse_bad(workshop: Workshop, run: TestRun) -> None:
+    name = workshop.layout.name
+    if run.collect_errors and not run.outcomes:
+        raise UserError(f"the tests of {name} cannot be collected: {run.collect_errors[0]}")
+    if run.result.status != "exited":
+        raise UserError(f"the tests of {name} end badly: {run.result.status.replace('_', ' ')} after {run.result.wall_s:.0f} s")
+    if not run.outcomes:
+        raise UserError(f"{name} has no tests that pytest finds in {', '.join(workshop.repo.test_paths[:3])}")
+    if not run.complete:
+        raise SandboxError(f"the tests of {name} stop pytest before its end; {len(run.outcomes)} had run")
