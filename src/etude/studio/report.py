@@ -10,26 +10,23 @@ Not here: how numbers are estimated (summary.py), what a transcript shows (trans
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from etude import __version__
-from etude.metrics import read_metrics
-from etude.records import read_jsonl
 from etude.render import Renderer
 from etude.studio import charts, summary
 from etude.studio.curves import stage_times, step_charts, steps_table
+from etude.studio.disk import Run, read_run
 from etude.studio.live import rough_time
 from etude.studio.text import plain, visible
-from etude.studio.transcript import Entry, Feedback, Token, TurnKey, clip, legend, transcript
-from etude.types import Hint, Rollout
+from etude.studio.transcript import Entry, Token, clip, legend, transcript
+from etude.types import Rollout
 
 PAGE_BYTES = 8_000_000  # a browser opens this at once, also on a phone
 ENTRY_BYTES, TOKEN_BYTES = 200, 70  # of markup around a message, around a coloured token
@@ -42,19 +39,6 @@ STATUS = {
     "sandbox_lost": "sandbox lost",
     "interrupted": "interrupted",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What is on disk of one run."""
-
-    name: str
-    config: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    tasks: dict[str, list[dict[str, Any]]]  # group -> tasks, as plain fields
-    rollouts: dict[str, list[Rollout]]  # "before", "step-0001", ..., "after"
-    hints: dict[TurnKey, list[Hint]] = field(default_factory=dict)
-    feedback: dict[TurnKey, list[Feedback]] = field(default_factory=dict)
 
 
 def write_report(run_folder: Path, renderer: Renderer | None, *, page_bytes: int = PAGE_BYTES) -> Path:
@@ -81,57 +65,8 @@ def write_report(run_folder: Path, renderer: Renderer | None, *, page_bytes: int
     return path
 
 
-def read_run(folder: Path) -> Run:
-    """Raises: ValueError for a file that is broken (not one that is missing)."""
-    config = folder / "config.toml"
-    hints: dict[TurnKey, list[Hint]] = {}
-    for path in sorted((folder / "hints").glob("*.jsonl")):
-        for hint in read_jsonl(path, Hint):
-            hints.setdefault((hint.rollout_id, hint.segment, hint.turn), []).append(hint)
-    feedback: dict[TurnKey, list[Feedback]] = {}
-    for path in sorted((folder / "feedback").glob("*.jsonl")):
-        for row in read_lines(path):
-            one = Feedback(writer=row.get("writer", ""), gate=row.get("gate"), token_kl=tuple(row.get("token_kl", ())))
-            feedback.setdefault((row["rollout_id"], row["segment"], row["turn"]), []).append(one)
-    return Run(
-        name=folder.resolve().name,
-        config=tomllib.loads(config.read_text(encoding="utf-8")) if config.exists() else {},
-        metrics=read_metrics(folder / "metrics.jsonl"),
-        tasks=read_tasks(folder / "tasks.json"),
-        rollouts={name: read_jsonl(folder / "rollouts" / f"{name}.jsonl", Rollout) for name in stage_names(folder / "rollouts")},
-        hints=hints,
-        feedback=feedback,
-    )
-
-
-def stage_names(folder: Path) -> list[str]:
-    """Files of rollouts in the order in which they happened: before, the steps, after."""
-    names = sorted(path.stem for path in folder.glob("*.jsonl"))
-    order = {"before": -1, "after": 1}
-    return sorted(names, key=lambda name: (order.get(name, 0), name))
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """JSON lines; one at the end that was torn by a kill is left out."""
-    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n") and line.strip()]
-    return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
-
-
-def read_tasks(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """tasks.json: {"train": [...], "held_out": [...]}, each entry a task record or only its id."""
-    if not path.exists():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    groups = found if isinstance(found, dict) else {"train": found}
-    return {
-        group: [task if isinstance(task, dict) else {"id": str(task)} for task in tasks]
-        for group, tasks in groups.items()
-        if isinstance(tasks, list)
-    }
-
-
 def page_values(run: Run, renderer: Renderer | None, page_bytes: int) -> dict[str, Any]:
-    before, after = (summary.finished(run.rollouts.get(name, [])) for name in ("before", "after"))
+    before, after, alone = (summary.finished(run.rollouts.get(name, [])) for name in ("before", "after", "evaluate"))
     compared = summary.comparisons(before, after)
     featured = pick_turn(run)
     return {
@@ -141,6 +76,8 @@ def page_values(run: Run, renderer: Renderer | None, page_bytes: int) -> dict[st
         "version": __version__,
         "findings": findings(before, after, compared),
         "headline": headline(compared),
+        "alone": headline(summary.comparisons([], alone)) if alone else [],
+        "alone_counts": (len(alone), len({r.task_id for r in alone})),
         "counts": {name: (len(rollouts), len({r.task_id for r in rollouts})) for name, rollouts in (("before", before), ("after", after))},
         "charts": step_charts(run.metrics),
         "steps_table": steps_table(run.metrics),
@@ -223,7 +160,7 @@ def headline(compared: Sequence[summary.Comparison]) -> list[dict[str, Any]]:
 def interval_plot(one: summary.Comparison) -> Markup:
     marks = [
         charts.Mark(name=name, value=found.value, low=found.low, high=found.high)
-        for name, found in (("before", one.before), ("after", one.after))
+        for name, found in (("before", one.before), ("after" if one.before.value is not None else "value", one.after))
         if found.value is not None
     ]
     if not marks:
@@ -243,7 +180,7 @@ MODES = {"remove": "removed", "stub": "stubbed"}
 
 
 def task_groups(run: Run, before: Sequence[Rollout], after: Sequence[Rollout]) -> list[dict[str, Any]]:
-    trained = summary.finished([r for name, rollouts in run.rollouts.items() if name not in ("before", "after") for r in rollouts])
+    trained = summary.finished([r for name, rollouts in run.rollouts.items() if name.startswith("step-") for r in rollouts])
     groups = []
     for group, tasks in run.tasks.items():
         rows = [task_row(task, {"before": before, "train": trained, "after": after}) for task in tasks]
@@ -253,20 +190,33 @@ def task_groups(run: Run, before: Sequence[Rollout], after: Sequence[Rollout]) -
 
 
 def task_row(task: Mapping[str, Any], tried: Mapping[str, Sequence[Rollout]]) -> dict[str, Any]:
-    symbols = task.get("symbols", ())
-    lines = sum(symbol.get("num_lines", 0) for symbol in symbols)
+    symbols = [symbol_parts(symbol) for symbol in task.get("symbols", ())]
+    lines = sum(num_lines for _, _, num_lines in symbols)
     mode = str(task.get("mode", ""))
     size = [str(task.get("band", "")), f"{lines} lines" if lines else "", MODES.get(mode, mode)]
     return {
         "id": task["id"],
-        "symbols": [symbol.get("qualname", "?") for symbol in symbols],
-        "files": sorted({symbol.get("path", "?") for symbol in symbols}),
+        "symbols": [name for _, name, _ in symbols],
+        "files": sorted({path for path, _, _ in symbols if path}),
         "size": ", ".join(part for part in size if part),
-        "fail_to_pass": len(task.get("fail_to_pass", ())),
-        "pass_to_pass": len(task.get("pass_to_pass", ())),
+        "fail_to_pass": count(task.get("fail_to_pass")),
+        "pass_to_pass": count(task.get("pass_to_pass")),
         "instruction": task.get("instruction", ""),
         **{name: tally(task["id"], rollouts) for name, rollouts in tried.items()},
     }
+
+
+def symbol_parts(symbol: Any) -> tuple[str, str, int]:
+    """(path, name, lines) of a symbol: its record, or "path:name"."""
+    if isinstance(symbol, dict):
+        return symbol.get("path", ""), symbol.get("qualname", "?"), symbol.get("num_lines", 0)
+    path, _, name = str(symbol).rpartition(":")
+    return path, name, 0
+
+
+def count(tests: Any) -> str:
+    """Tests as a list, or as their number."""
+    return "–" if tests is None else str(tests if isinstance(tests, int) else len(tests))
 
 
 def tally(task_id: str, rollouts: Sequence[Rollout]) -> tuple[int, int] | None:
@@ -292,7 +242,7 @@ def token_title(token: Token) -> str:
 def pick_turn(run: Run) -> Rollout | None:
     """The rollout to show in full: the one whose hint moved a turn most, among hints that were let through; else any with a hint; else
     a solved one; else the longest."""
-    everyone = {r.id: r for rollouts in run.rollouts.values() for r in rollouts}
+    everyone = {r.id: r for name, rollouts in run.rollouts.items() if name != "demonstrations" for r in rollouts}
     moved = [
         ((f.gate is None or f.gate > 0, sum(f.token_kl) / len(f.token_kl)), key[0])
         for key, rows in run.feedback.items()
@@ -346,7 +296,7 @@ def rollout_sets(run: Run, renderer: Renderer | None, featured: Rollout | None, 
 def stage_label(name: str) -> str:
     """ "step-0003" -> "step 3"; the evaluations by what they are."""
     kind, _, count = name.partition("-")
-    known = {"before": "evaluation before training", "after": "evaluation after training"}
+    known = {"before": "evaluation before training", "after": "evaluation after training", "demonstrations": "the expert's demonstrations"}
     return f"step {int(count)}" if kind == "step" and count.isdigit() else known.get(name, name)
 
 

@@ -261,6 +261,30 @@ def end_table(before: Sequence[Rollout], after: Sequence[Rollout]) -> Table:
     return table
 
 
+def summary_table(rollouts: Sequence[Rollout]) -> Table:
+    """One set of rollouts, one metric a row."""
+    kept = finished(rollouts)
+    table = Table(
+        title=f"{len(kept)} rollouts on {len({r.task_id for r in kept})} tasks",
+        caption="The interval covers 95%, over tasks",
+        box=box.HORIZONTALS,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+    )
+    table.add_column("")
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("interval", justify="right", no_wrap=True, style="dim")
+    for metric in METRICS:
+        table.add_row(metric.label, *show_estimate(metric, estimate(metric, kept)))
+    return table
+
+
+def run_summary(before: Sequence[Rollout], after: Sequence[Rollout]) -> dict[str, Any]:
+    """summary.json of a training run: both sets and what changed between them."""
+    return {"before": summarise(before), "after": summarise(after), "change": compare(before, after)}
+
+
 def _two_lines(value: str, below: str, style: str = "") -> Text:
     return Text.assemble((value, style), "\n", (below, "dim")) if below else Text(value, style)
 
@@ -293,4 +317,4 @@ def show_change(metric: Metric, found: Change) -> tuple[str, str]:
 
 
 def show_p(p: float | None) -> str:
-    return "–" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0") if p < 0.1 else f"{p:.2f}".lstrip("0")
+    return "–" if p is None else "1" if p > 0.995 else "<.001" if p < 0.001 else f"{p:.{3 if p < 0.1 else 2}f}".lstrip("0")

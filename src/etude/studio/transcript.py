@@ -46,6 +46,7 @@ class Feedback:
 
     writer: str
     gate: float | None  # 0: the hint did not make the bad turn less likely and was not used
+    effect: float | None = None  # nats a token by which the hint changes the turn's log-probability; below 0: less likely
     token_kl: tuple[float, ...]  # nats, one per sampled token
 
 

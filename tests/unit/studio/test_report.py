@@ -12,7 +12,8 @@ import pytest
 from etude.metrics import Metrics
 from etude.records import append_jsonl, read_jsonl
 from etude.render import Renderer
-from etude.studio.report import pick_turn, read_run, read_tasks, stage_names, write_report
+from etude.studio.disk import read_run, read_tasks, stage_names
+from etude.studio.report import pick_turn, write_report
 from etude.types import Hint, Observation, Rollout
 
 VOID = {"meta", "link", "br", "img", "hr", "input", "base", "source", "wbr"}
@@ -232,9 +233,39 @@ def test_the_rollout_in_full_is_the_one_whose_accepted_hint_moved_its_turn_most(
 
 
 def test_the_files_of_rollouts_come_in_the_order_in_which_they_happened(tmp_path: Path) -> None:
-    for name in ("after", "step-0010", "before", "step-0002"):
+    for name in ("after", "step-0010", "demonstrations", "before", "step-0002"):
         (tmp_path / f"{name}.jsonl").touch()
-    assert stage_names(tmp_path) == ["before", "step-0002", "step-0010", "after"]
+    assert stage_names(tmp_path) == ["demonstrations", "before", "step-0002", "step-0010", "after"]
+
+
+def test_an_evaluation_alone_shows_its_numbers_without_a_comparison(tmp_path: Path, run_once: Path) -> None:
+    run = copy(run_once, tmp_path)
+    (run / "rollouts" / "after.jsonl").rename(run / "rollouts" / "evaluate.jsonl")
+    for name in ("before", "step-0001", "step-0002"):
+        (run / "rollouts" / f"{name}.jsonl").unlink()
+    words = page(run, None).words()
+    assert "16 rollouts on 8 tasks" in words
+    assert re.search(r"invalid calls \d+% \d+% to \d+%", words)
+    assert "Nothing to compare" not in words
+
+
+def test_what_a_run_remembers_of_a_task_is_enough_for_its_row(tmp_path: Path) -> None:
+    row = {"id": "toolz-nth-01", "symbols": ["toolz/itertoolz.py:nth"], "mode": "stub", "band": "S", "fail_to_pass": 3, "pass_to_pass": 170}
+    (tmp_path / "tasks.json").write_text(json.dumps({"held_out": [row]}))
+    assert "toolz-nth-01 nth toolz/itertoolz.py S, stubbed 3 170" in page(tmp_path, None).words()
+
+
+def test_demonstrations_of_the_expert_are_listed_but_count_as_no_attempt_of_the_model(tmp_path: Path, run_once: Path) -> None:
+    run = copy(run_once, tmp_path)
+    rollouts = read_jsonl(run / "rollouts" / "before.jsonl", Rollout)
+    for name in ("before", "after", "step-0001", "step-0002"):
+        (run / "rollouts" / f"{name}.jsonl").unlink()
+    for rollout in rollouts:
+        append_jsonl(run / "rollouts" / "demonstrations.jsonl", rollout)
+    words = page(run, None).words()
+    assert "the expert's demonstrations 16 rollouts" in words
+    assert "solved in training" not in words
+    assert pick_turn(read_run(run)) is None
 
 
 def test_tasks_may_be_records_or_only_ids(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """studio/summary.py: what a set of rollouts amounts to, and whether another set is better."""
 
 import io
+import json
 import random
 import re
 
@@ -18,8 +19,11 @@ from etude.studio.summary import (
     end_table,
     estimate,
     exchange_test,
+    run_summary,
     show_change,
+    show_p,
     summarise,
+    summary_table,
     wilson,
 )
 from etude.types import Reward, Rollout, Status, Usage
@@ -183,3 +187,24 @@ def test_a_change_seen_in_five_of_eight_tasks_is_not_yet_clear() -> None:
     assert found.low is not None
     assert found.low > 0  # the bootstrap alone would have said better
     assert (found.p, found.verdict) == (2 / 2**5, "no clear change")
+
+
+def test_one_set_alone_has_a_table_of_its_own() -> None:
+    console = Console(width=80, file=io.StringIO())
+    console.print(summary_table([rollout(f"t{i}", invalid=i % 3) for i in range(9)]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "9 rollouts on 9 tasks" in text
+    assert re.search(r"invalid calls +10% +\d+% to \d+%", text)
+
+
+def test_the_summary_of_a_run_holds_both_sets_and_their_change_as_json() -> None:
+    before, after = [rollout(f"t{i}", invalid=5) for i in range(8)], [rollout(f"t{i}", invalid=1 + i % 2) for i in range(8)]
+    found = json.loads(json.dumps(run_summary(before, after)))
+    assert found["before"]["invalid_call_rate"]["value"] == 0.5
+    assert found["after"]["rollouts"] == 8
+    assert found["change"]["invalid_call_rate"]["verdict"] == "better"
+
+
+def test_p_is_printed_as_papers_do() -> None:
+    assert [show_p(p) for p in (None, 1.0, 0.25, 0.0625, 0.0004)] == ["–", "1", ".25", ".062", "<.001"]
