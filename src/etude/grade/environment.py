@@ -181,9 +181,12 @@ def _requirement_name(text: str) -> str:
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        return Requirement(text).name
+        requirement = Requirement(text)
     except InvalidRequirement as error:
         raise UserError(f"requirement {text!r}: {str(error).splitlines()[0]}") from None
+    if requirement.url is not None and not requirement.url.endswith(".whl"):  # pip would run its set-up code, --only-binary or not
+        raise UserError(f"requirement {text!r}: only a wheel can be given by its address; give a name, or the address of a .whl file")
+    return requirement.name
 
 
 def _normal(name: str) -> str:

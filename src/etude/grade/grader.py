@@ -147,8 +147,14 @@ def _reason(task: Task, run: TestRun, solved: bool, fail_to_pass: dict[str, str]
         for name, outcomes in (("fail_to_pass", fail_to_pass), ("pass_to_pass", pass_to_pass))
     )
     if run.result.status != "exited":
-        words = {"timeout": f"ran out of time ({task.limits.wall_s:g} s)"}
-        return f"the tests {words.get(run.result.status, 'ended: ' + run.result.status.replace('_', ' '))}; {counts}"
+        limits = task.limits
+        ends = {
+            "timeout": f"ran out of time ({limits.wall_s:g} s)",
+            "out_of_memory": f"ran out of memory ({limits.memory_mb} MB)",
+            "too_many_processes": f"started too many processes ({limits.processes})",
+            "disk_full": f"filled the disk ({limits.disk_mb} MB)",
+        }
+        return f"the tests {ends.get(run.result.status, 'were killed')}; {counts}"
     if not run.complete:
         return f"pytest did not come to its end; {counts}"
     if run.collect_errors:

@@ -43,13 +43,15 @@ def parse(text: str) -> list[FilePatch]:
     if not text.strip():
         return []
     text = _plain_line_ends(text)
-    lines = text.split("\n")
+    lines = text.split("\n")[:-1]
     found: list[FilePatch] = []
+    named: list[tuple[str, str]] = []
     at = 0
     while at < len(lines):
         if lines[at].startswith("diff --git ") or _names_follow(lines, at):
-            patch, at = _one_file(lines, at)
+            patch, names, at = _one_file(lines, at)
             found.append(patch)
+            named.append(names)
         elif HUNK.match(lines[at]):
             raise ValueError(f"the patch is malformed: line {at + 1} is a hunk of no file")
         elif found and lines[at][:1] in ("+", "-", " ") and lines[at].strip() not in ("", "--") and found[-1].body:
@@ -58,7 +60,7 @@ def parse(text: str) -> list[FilePatch]:
             at += 1
     if not found:
         raise ValueError("this is no patch: it has neither a 'diff --git' line nor '---' and '+++' lines")
-    return _without_prefixes(found)
+    return _without_prefixes(found) if all(_has_prefixes(*names) for names in named) else _with_plain_names(found)
 
 
 def to_text(patches: Sequence[FilePatch]) -> str:
@@ -92,14 +94,15 @@ def _names_follow(lines: list[str], at: int) -> bool:
     return lines[at].startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ ")
 
 
-def _one_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
-    """The file that starts at line `at`, with its names as they stand, and the line after it."""
+def _one_file(lines: list[str], at: int) -> tuple[FilePatch, tuple[str, str], int]:
+    """The file that starts at line `at` with its names as they stand, the names that tell about prefixes, the line after it."""
     old: str | None = None
     new: str | None = None
     headers: list[str] = []
     moved: dict[str, str] = {}
+    header: tuple[str | None, str | None] = (None, None)
     if lines[at].startswith("diff --git "):
-        old, new = _header_names(lines[at].removeprefix("diff --git "))
+        old, new = header = _header_names(lines[at].removeprefix("diff --git "))
         at += 1
         while at < len(lines) and lines[at].startswith((*KEPT_HEADERS, *RENAMES)):
             key = next((key for key in RENAMES if lines[at].startswith(key)), None)
@@ -120,7 +123,8 @@ def _one_file(lines: list[str], at: int) -> tuple[FilePatch, int]:
     if moved:  # these lines never carry prefixes
         headers += [f"{key}{name}" for key, name in moved.items()]
     body, at, binary = _body(lines, at)
-    return FilePatch(old=old, new=new, headers=tuple(headers), body=tuple(body), binary=binary), at
+    names = (header[0] or old, header[1] or new)
+    return FilePatch(old=old, new=new, headers=tuple(headers), body=tuple(body), binary=binary), names, at
 
 
 def _body(lines: list[str], at: int) -> tuple[list[str], int, bool]:
@@ -138,7 +142,7 @@ def _after_hunk(lines: list[str], at: int, old: int, new: int) -> int:
     header = at
     at += 1
     while old > 0 or new > 0:
-        line = lines[at] if at < len(lines) - 1 else "end"  # the last part is what follows the last line end
+        line = lines[at] if at < len(lines) else "end"
         kind = line[:1] or " "  # mailers strip the blank of an empty line
         if kind not in " +-\\":
             raise ValueError(f"the patch is malformed: the hunk at line {header + 1} is shorter than it says")
@@ -165,20 +169,19 @@ def _header_names(names: str) -> tuple[str | None, str | None]:
 
 
 def _without_prefixes(found: list[FilePatch]) -> list[FilePatch]:
-    pairs = [(patch.old or "", patch.new or "") for patch in found]
-    prefixed = all(_has_prefixes(old, new) for old, new in pairs)
-
     def bare(name: str | None) -> str | None:
-        if name in (None, NOTHING):
-            return None
-        assert name is not None
-        return name[2:] if prefixed else name
+        return name[2:] if name and name != NOTHING else name
 
+    return _with_plain_names([replace(patch, old=bare(patch.old), new=bare(patch.new)) for patch in found])
+
+
+def _with_plain_names(found: list[FilePatch]) -> list[FilePatch]:
+    """None for /dev/null, and one name where a file was compared with a copy of itself (`diff -u x.orig x`)."""
     result = []
     for patch in found:
-        old, new = bare(patch.old), bare(patch.new)
-        if old is not None and new is not None and old != new and not any(line.startswith(RENAMES) for line in patch.headers):
-            old = new  # diff -u x.orig x
+        old, new = (None if name == NOTHING else name for name in (patch.old, patch.new))
+        if old is not None and new is not None and not any(line.startswith(RENAMES) for line in patch.headers):
+            old = new
         result.append(replace(patch, old=old, new=new))
     return result
 

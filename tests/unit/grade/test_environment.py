@@ -1,0 +1,111 @@
+"""Environment folders: the runner from what is installed here, the rest as wheels, never foreign set-up code."""
+
+import base64
+import hashlib
+import importlib.util
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from etude.errors import UserError
+from etude.grade.environment import make_environment, refuse_runner_packages, runner_names
+from etude.types import Environment
+
+CODE = "VALUE = 41\n"
+
+
+def _wheel(folder: Path, *, name: str = "tiny_dep", requires: str = "") -> Path:
+    files = {
+        f"{name}.py": CODE,
+        f"{name}-1.5.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n{requires}",
+        f"{name}-1.5.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-1.5.dist-info/entry_points.txt": f"[console_scripts]\ntiny = {name}:main\n",
+    }
+    record = "".join(
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},{len(text)}\n"
+        for path, text in files.items()
+    )
+    path = folder / f"{name}-1.5-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in {**files, f"{name}-1.5.dist-info/RECORD": record + f"{name}-1.5.dist-info/RECORD,,\n"}.items():
+            archive.writestr(file, text)
+    return path
+
+
+def _run(folder: Path, code: str) -> str:
+    command = [sys.executable, "-I", "-S", "-B", "-c", f"import sys; sys.path.append({str(folder)!r}); {code}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_runner_alone_needs_no_network_and_is_made_once(environments: Path, runner_environment: Environment) -> None:
+    folder = environments / runner_environment.digest
+    made = folder.stat().st_ino
+    assert make_environment((), environments) == runner_environment
+    assert make_environment(["pytest"], environments) == runner_environment
+    assert folder.stat().st_ino == made
+    assert [text.split("==")[0] for text in runner_environment.requirements] == ["iniconfig", "packaging", "pluggy", "pygments", "pytest"]
+    assert f"pytest=={pytest.__version__}" in runner_environment.requirements
+    assert _run(folder, "import pytest; print(pytest.__version__)") == pytest.__version__
+
+
+def test_bytecode_is_of_the_unchecked_kind_and_in_place(environments: Path, runner_environment: Environment) -> None:
+    folder = environments / runner_environment.digest
+    for name in ("pytest/__init__.py", "_pytest/main.py", "pygments/lexers/python.py"):
+        source = folder / name
+        data = Path(importlib.util.cache_from_source(str(source))).read_bytes()
+        assert data[:8] == importlib.util.MAGIC_NUMBER + b"\1\0\0\0"
+        assert data[8:16] == importlib.util.source_hash(source.read_bytes())
+
+
+def test_a_folder_of_packages_holds_no_programs_and_is_readable_by_all(environments: Path, runner_environment: Environment) -> None:
+    folder = environments / runner_environment.digest
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert not (folder / "bin").exists()
+
+
+def test_a_wheel_is_installed_with_its_bytecode(tmp_path: Path, runner_environment: Environment) -> None:
+    wheel = _wheel(tmp_path)
+    out = tmp_path / "out"
+    environment = make_environment([f"tiny_dep @ {wheel.as_uri()}"], out)
+    assert environment.requirements == tuple(sorted((*runner_environment.requirements, "tiny-dep==1.5")))
+    assert environment.digest != runner_environment.digest
+    folder = out / environment.digest
+    assert _run(folder, "import pytest, tiny_dep; print(tiny_dep.VALUE)") == "41"
+    assert Path(importlib.util.cache_from_source(str(folder / "tiny_dep.py"))).exists()
+    assert sorted(path.name for path in out.iterdir()) == [environment.digest]
+    assert not (folder / "bin").exists()
+
+
+def test_set_up_code_of_a_source_distribution_never_runs(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    source = tmp_path / "evil-1.0"
+    source.mkdir()
+    (source / "setup.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    with tarfile.open(tmp_path / "evil-1.0.tar.gz", "w:gz") as archive:
+        archive.add(source, "evil-1.0")
+    with pytest.raises(UserError, match="only a wheel can be given by its address"):
+        make_environment([f"evil @ {(tmp_path / 'evil-1.0.tar.gz').as_uri()}"], tmp_path / "out")
+    assert not mark.exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_requirement_that_wants_another_runner_is_refused(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path, requires="Requires-Dist: pluggy<1\n")
+    with pytest.raises(UserError, match="pip could not install"):
+        make_environment([f"tiny_dep @ {wheel.as_uri()}"], tmp_path / "out")
+
+
+def test_a_requirement_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="requirement 'no such thing!': "):
+        make_environment(["no such thing!"], tmp_path)
+
+
+def test_a_repository_that_the_runner_imports_is_refused(tmp_path: Path) -> None:
+    assert {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"} <= runner_names()
+    with pytest.raises(UserError, match="pluggy: pytest itself imports this, so tasks cannot be cut from it"):
+        make_environment((), tmp_path, under_test=["pluggy", "mine"])
+    refuse_runner_packages(["toolz", "tlz"])
