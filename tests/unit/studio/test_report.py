@@ -12,7 +12,7 @@ import pytest
 from etude.metrics import Metrics
 from etude.records import append_jsonl, read_jsonl
 from etude.render import Renderer
-from etude.studio.disk import read_run, read_tasks, stage_names
+from etude.studio.disk import read_run
 from etude.studio.report import pick_turn, write_report
 from etude.types import Hint, Observation, Rollout
 
@@ -232,12 +232,6 @@ def test_the_rollout_in_full_is_the_one_whose_accepted_hint_moved_its_turn_most(
     assert chosen.id == max(accepted)[1]
 
 
-def test_the_files_of_rollouts_come_in_the_order_in_which_they_happened(tmp_path: Path) -> None:
-    for name in ("after", "step-0010", "demonstrations", "before", "step-0002"):
-        (tmp_path / f"{name}.jsonl").touch()
-    assert stage_names(tmp_path) == ["demonstrations", "before", "step-0002", "step-0010", "after"]
-
-
 def test_an_evaluation_alone_shows_its_numbers_without_a_comparison(tmp_path: Path, run_once: Path) -> None:
     run = copy(run_once, tmp_path)
     (run / "rollouts" / "after.jsonl").rename(run / "rollouts" / "evaluate.jsonl")
@@ -266,11 +260,6 @@ def test_demonstrations_of_the_expert_are_listed_but_count_as_no_attempt_of_the_
     assert "the expert's demonstrations 16 rollouts" in words
     assert "solved in training" not in words
     assert pick_turn(read_run(run)) is None
-
-
-def test_tasks_may_be_records_or_only_ids(tmp_path: Path) -> None:
-    (tmp_path / "tasks.json").write_text(json.dumps({"train": ["a"], "held_out": [{"id": "b", "band": "S"}], "version": 1}))
-    assert read_tasks(tmp_path / "tasks.json") == {"train": [{"id": "a"}], "held_out": [{"id": "b", "band": "S"}]}
 
 
 def test_an_older_page_is_replaced_whole(run_once: Path, tmp_path: Path) -> None:
