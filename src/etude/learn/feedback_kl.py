@@ -116,8 +116,8 @@ def divergence_and_slope(logp_NV: Tensor, logq_NV: Tensor, kind: Divergence, mix
     """D [N], or with `slope` its gradient with respect to the student's logits [N, V]; both arguments are log-probabilities."""
     if kind == "forward":
         if slope:
-            return logp_NV.exp() - logq_NV.exp()
-        return (logq_NV.exp() * (logq_NV - logp_NV)).sum(-1)
+            return logp_NV.exp().sub_(logq_NV.exp())
+        return logq_NV.exp().mul_(logq_NV - logp_NV).sum(-1)
     p_NV = logp_NV.exp()
     if kind == "reverse":
         kl_N = (p_NV * (logp_NV - logq_NV)).sum(-1)
