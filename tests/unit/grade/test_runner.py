@@ -180,6 +180,8 @@ REPO = {
     "tests/test_setter.py": "import code_under_test\n\n\ndef test_set():\n    code_under_test.Twice().x = 2\n",
     "pytest.ini": "[pytest]\naddopts = --no-such-option -k nothing\npython_files = nothing.py\n",
     "tests/pytest.py": "raise SystemExit('not the runner')\n",
+    "pytest.py": "raise SystemExit('not the runner')\n",
+    "pluggy/__init__.py": "raise SystemExit('not the runner')\n",
     "json.py": "raise SystemExit('not the standard library')\n",
 }
 
@@ -288,6 +290,25 @@ def test_another_order_has_the_same_tests(run_repo: RunRepo, order: str) -> None
 
 
 PASSING = "def test_one():\n    pass\n\n\ndef test_two():\n    pass\n"
+FORGED = """\
+import contextlib, json, os, signal, zlib
+
+nonce = "0" * 32
+ids = ["tests/test_x.py::test_one", "tests/test_x.py::test_two"]
+events = [["ready"], ["items", ids]]
+for id in ids:
+    events += [["start", id], ["report", id, "call", "passed", False, 0.0, ""], ["report", id, "teardown", "passed", False, 0.0, ""]]
+events += [["exit", 0]]
+lines = "".join(f"{nonce} {json.dumps(event)}\\n" for event in events).encode()
+head = json.dumps({"status": "exited", "code": 0, "output": "", "wall_s": 0.0, "nonce": nonce}).encode() + b"\\n"
+
+
+def try_to(function, *arguments):
+    with contextlib.suppress(OSError):
+        function(*arguments)
+
+
+"""
 NOTHING_PASSES = {
     "exit at import": ("import os\nos._exit(0)\n", PASSING),
     "SystemExit at import": ("raise SystemExit(0)\n", PASSING),
@@ -296,21 +317,12 @@ NOTHING_PASSES = {
     "pytest.exit at import": ("import pytest\npytest.exit('done', returncode=0)\n", PASSING),
     "stop the supervisor": ("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n", PASSING),
     "print as if": ("import os\nos.write(1, b'tests/test_x.py::test_one PASSED\\n2 passed in 0.01s\\n')\nos._exit(0)\n", PASSING),
-    "write to every descriptor": (
-        """\
-import os
-for fd in range(3, 64):
-    try:
-        os.write(fd, b'["start", "tests/test_x.py::test_one"]\\n')
-    except OSError:
-        pass
-""",
-        PASSING,
-    ),
+    "write to every descriptor": (FORGED + "for fd in range(3, 64):\n    try_to(os.write, fd, lines)\nos._exit(0)\n", PASSING),
     "close every descriptor": ("import os\nos.closerange(3, 256)\n", PASSING),
     "no tests": ("", "def nothing():\n    pass\n"),
-    "result file of one's own": (
-        "import os, zlib\nopen('.etude-result', 'wb').write(bytes(16384) + zlib.compress(b'{}\\n'))\nos._exit(0)\n",
+    "a report of one's own": (
+        FORGED
+        + "open('.etude-result', 'wb').write(bytes(256 * 64) + zlib.compress(head + lines))\nos.kill(os.getppid(), signal.SIGKILL)\n",
         PASSING,
     ),
 }
