@@ -3,7 +3,7 @@
 In: a Proof; out: a Task. The gold patch goes through the grader's own filter and preparation; the tree that comes out must have the
 digest of the original, so every run of the baseline is a run of gold. The empty patch must give the hidden tree that was checked.
 
-Not here: the runs (check.py, workshop.py).
+Not here: the runs (prove.py, workshop.py).
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from etude import tree
 from etude.grade.filter import Rules, make_rules, refusal
 from etude.grade.grader import prepare
 from etude.synth.candidates import Candidate
-from etude.synth.check import Proof
 from etude.synth.cut import Mode
 from etude.synth.discover import TEST_FOLDERS, Layout
+from etude.synth.prove import Proof
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Rejected, Workshop, write_tree
 from etude.synth.write import instruction

@@ -7,11 +7,11 @@ that needs it.
 
     tests(x)    stable tests that reach x, over both runs
     function    one x with 1 <= |tests(x)| <= max_share * |stable|
-    set         all y with tests(y) a subset of tests(x), for a seed x: what nothing else needs
+    set         all y with tests(y) a subset of tests(x), for a seed x, that hang together: one names another, or is of its class
     class       one whose reached methods are all free
     module      one whose reached functions are all free
 
-Not here: how to run a trace (grade/runner.py), whether a cut holds (check.py).
+Not here: how to run a trace (grade/runner.py), whether a cut holds (prove.py).
 """
 
 from collections import defaultdict
@@ -35,6 +35,10 @@ class Candidate:
     targets: tuple[Definition, ...]  # sorted by key
     tests: frozenset[str]  # stable tests that reach one of them
     num_lines: int
+
+    @property
+    def is_private(self) -> bool:
+        return all(part.startswith("_") for definition in self.targets for part in definition.qualname.split(".")[-1:])
 
     @property
     def name(self) -> str:
@@ -68,7 +72,7 @@ def find_candidates(
     free = {key: reached[key] for key in sorted(reached) if key in functions and key not in fixed and not is_trivial_key(functions, key)}
     small = {key: tests for key, tests in free.items() if len(tests) <= limit}
     found = [_candidate("function", [functions[key]], tests) for key, tests in small.items()]
-    found += _sets(functions, small)
+    found += _sets(index, functions, small)
     found += _classes(index, sources, reached, fixed, limit)
     found += _modules(index, sources, reached, fixed, limit)
     return _ordered(found)
@@ -104,13 +108,25 @@ def is_trivial_key(functions: Mapping[Key, Definition], key: Key) -> bool:
     return isinstance(node, FunctionNode) and is_trivial(node)
 
 
-def _sets(functions: Mapping[Key, Definition], small: Mapping[Key, frozenset[str]]) -> list[Candidate]:
+def _sets(index: Index, functions: Mapping[Key, Definition], small: Mapping[Key, frozenset[str]]) -> list[Candidate]:
+    words = {key: index.unit_of(functions[key]).words for key in small}
     found: list[Candidate] = []
     for tests in dict.fromkeys(small.values()):
-        members = [functions[key] for key, owners in small.items() if owners <= tests]
-        if 2 <= len(members) <= MAX_SYMBOLS:
-            found.append(_candidate("set", members, tests))
+        left = [functions[key] for key, owners in small.items() if owners <= tests]
+        while left:
+            group = [left.pop(0)]
+            for member in group:  # grows while it is read
+                near = [other for other in left if _hang_together(member, other, words)]
+                left = [other for other in left if other not in near]
+                group += near
+            reached = frozenset().union(*(small[member.key] for member in group))
+            if 2 <= len(group) <= MAX_SYMBOLS and reached == tests:
+                found.append(_candidate("set", group, tests))
     return found
+
+
+def _hang_together(one: Definition, other: Definition, words: Mapping[Key, frozenset[str]]) -> bool:
+    return other.name in words[one.key] or one.name in words[other.key] or (one.owner is not None and one.owner is other.owner)
 
 
 def _classes(index: Index, sources: Sequence[str], reached: Mapping[Key, frozenset[str]], fixed: set[Key], limit: int) -> list[Candidate]:
@@ -146,10 +162,10 @@ def _candidate(kind: Kind, targets: Sequence[Definition], tests: frozenset[str])
 
 
 def _ordered(found: Iterable[Candidate]) -> list[Candidate]:
-    """Without doubles and without what is too large, all kinds and files taking turns, small ones first."""
+    """Without doubles and without what is too large, all kinds and files taking turns, public and small ones first."""
     by_turn: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
     seen: set[tuple[Key, ...]] = set()
-    for candidate in sorted(found, key=lambda c: (c.num_lines, KINDS.index(c.kind), [d.key for d in c.targets])):
+    for candidate in sorted(found, key=lambda c: (c.is_private, c.num_lines, KINDS.index(c.kind), [d.key for d in c.targets])):
         keys = tuple(d.key for d in candidate.targets)
         if keys not in seen and candidate.num_lines <= MAX_LINES:
             seen.add(keys)

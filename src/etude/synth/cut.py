@@ -9,7 +9,7 @@ In: an `Index` of all Python files, the sources among them, the definitions that
 
 In both modes the feature's tests go afterwards (reduce.py).
 
-Not here: which definitions (candidates.py), whether the rest still works (check.py).
+Not here: which definitions (candidates.py), whether the rest still works (prove.py).
 """
 
 import ast

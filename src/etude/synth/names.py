@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from etude.synth.source import DefinitionNode, Source, first_line
+from etude.synth.source import Definition, DefinitionNode, Source, first_line
 from etude.synth.units import IMPORT, SELF, Chain, Unit, units
 
 Key = tuple[str, int]  # path and first line of a definition
@@ -229,6 +229,9 @@ class Index:
         """The class that a definition stands in."""
         definition = self.sources[path].by_line.get(first_line(node))
         return definition.owner if definition else None
+
+    def unit_of(self, definition: Definition) -> Unit:
+        return next(unit for unit in self.units[definition.path] if unit.node is definition.node)
 
     def is_taken(self, path: str, name: str) -> bool:
         """Whether `__all__` or another file takes `name` from module `path`."""

@@ -4,7 +4,7 @@ In: the closure of a source cut and the test definitions that fail without the f
 A test, helper or fixture that refers to something gone goes too, also one that asks for a gone fixture by name; a class or file
 left without tests goes; so do imports and helpers that only gone code used. `locate` finds the definition behind a node id.
 
-Not here: which tests are the feature's (check.py measures them).
+Not here: which tests are the feature's (prove.py measures them).
 """
 
 import ast

@@ -4,7 +4,7 @@ In: a frozen original, its layout and index, a sandbox backend; out: `Workshop.r
 The baseline is five runs of the original: plain twice, traced plain and traced reversed, shuffled. A test is stable if it passed in all
 of them; only stable tests tell anything later.
 
-Not here: what is concluded from a run (check.py), what is changed (cut.py).
+Not here: what is concluded from a run (prove.py), what is changed (cut.py).
 """
 
 import json

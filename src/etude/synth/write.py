@@ -5,15 +5,16 @@ and `__all__` entries that went along, and the names under which it must be impo
 still in the files. Every name that the hidden tests use and that the agent's tree no longer holds is in the text: `missing_names` finds
 them, `instruction` adds them, and the build fails if one is left.
 
-Not here: which tests are hidden (check.py).
+Not here: which tests are hidden (prove.py).
 """
 
 import ast
+import builtins
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 
-from etude.synth.check import Proof
 from etude.synth.names import Index
+from etude.synth.prove import Proof
 from etude.synth.source import Definition, FunctionNode, docstring
 from etude.synth.units import WORD
 from etude.synth.workshop import Workshop
@@ -46,7 +47,7 @@ def missing_names(
             data = proof.source_changes[path]
             after |= words_of(data.decode(workshop.index.sources[path].encoding, "replace")) if data is not None else frozenset()
     used = {name for test in tests for name in identifiers(test.node)}
-    return sorted((used & before) - after)
+    return sorted((used & before) - after - set(dir(builtins)))
 
 
 def identifiers(node: ast.AST) -> set[str]:

@@ -1,0 +1,199 @@
+"""Does a cut hold? Everything is measured in sandboxes, nothing is predicted.
+
+    agent's tree    source cut, the feature's tests gone: what the agent sees
+    hidden tree     source cut, all original tests there: what is graded
+
+remove  agent's tree: every module that imported still imports, exactly the expected tests are collected, and all of them that are
+        stable pass; the same shuffled. Hidden tree: the removed tests fail; the same shuffled. Four runs, two of them of few files.
+        A test that fails in the agent's tree is the feature's if it reaches the feature, and then goes too; else the cut is rejected.
+stub    hidden tree: the whole suite runs; what fails is fail_to_pass and must reach the feature. Agent's tree: everything stable that is
+        left passes, shuffled. Hidden tree, shuffled: fail_to_pass fails again. Three runs.
+gold    Nothing runs here: the tree that the grader makes of the gold patch equals the original byte by byte (assemble.py), so the
+        five runs of the baseline are its proof. check.py runs the grader.
+
+Not here: what to cut (cut.py, reduce.py), the original's own runs (workshop.py).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from etude.grade.runner import Order, TestRun
+from etude.synth.candidates import Candidate
+from etude.synth.cut import Cut, CutError, Mode, cut_sources, render
+from etude.synth.reduce import path_of, reduce_tests
+from etude.synth.source import Definition
+from etude.synth.workshop import Baseline, Changes, Rejected, Workshop
+
+MAX_ROUNDS = 3  # of moving tests that turn out to need the feature among its tests
+MAX_GONE_SHARE = 0.4  # of the stable tests may go with a feature
+SLOW_S = 4.0  # a longer suite is first run where the feature's tests are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A cut that holds."""
+
+    cut: Cut
+    source_changes: Changes  # the hidden tree
+    changes: Changes  # the agent's tree
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    lost: tuple[str, ...]  # stable tests that are neither: gone with their test function, but passing without the feature
+    num_runs: int
+
+
+def prove(workshop: Workshop, baseline: Baseline, candidate: Candidate, mode: Mode) -> Proof:
+    """Raises Rejected."""
+    try:
+        cut = cut_sources(workshop.index, workshop.layout.sources, candidate.targets, mode)
+        trial = _Trial(workshop, baseline, candidate, cut)
+        return trial.remove() if mode == "remove" else trial.stub()
+    except CutError as error:
+        raise Rejected(str(error)) from None
+
+
+class _Trial:
+    """One candidate in one mode."""
+
+    def __init__(self, workshop: Workshop, baseline: Baseline, candidate: Candidate, cut: Cut) -> None:
+        self.workshop, self.baseline, self.candidate, self.cut = workshop, baseline, candidate, cut
+        self.source_changes = render(cut.closure, cut.stubbed)
+        self.feature: set[Definition] = set()  # test functions known to be the feature's
+        self.changes: Changes = {}
+        self.gone: frozenset[str] = frozenset()  # ids that are not in the agent's tree
+        self.num_runs = 0
+
+    def remove(self) -> Proof:
+        self.feature |= self.mentioning()
+        self.reduce()
+        for _ in range(MAX_ROUNDS):
+            failing = self.run_agent("plain")
+            if not failing:
+                break
+            self.feature |= self.functions(failing)
+            self.reduce()
+        else:
+            raise Rejected(f"tests keep failing after {MAX_ROUNDS} rounds: {min(failing)}")
+        gone = self.gone & self.baseline.stable
+        fail_to_pass = self.failing_hidden(gone, "plain")
+        if not fail_to_pass:
+            raise Rejected("no test fails without it")
+        self.again(fail_to_pass)
+        return self.proof(fail_to_pass)
+
+    def stub(self) -> Proof:
+        if self.baseline.seconds > SLOW_S:
+            self.note(self.failing_hidden(self.candidate.tests, "plain"))
+        run = self.run(self.source_changes, imports=True)
+        if run.collect_errors:
+            raise Rejected(f"collection breaks: {run.collect_errors[0]}")
+        self.expect(run, self.baseline.collected)
+        failing = frozenset(id for id in self.baseline.stable if run.outcomes.get(id) != "passed")
+        self.note(failing)
+        self.feature |= self.functions(failing, run)
+        self.reduce()
+        self.again(failing)
+        return self.proof(failing)
+
+    # -- steps
+
+    def reduce(self) -> None:
+        closure = self.cut.closure.copy()
+        feature = sorted(self.feature, key=lambda definition: definition.key)
+        gone = reduce_tests(closure, self.workshop.layout.tests, feature, self.cut.culprits)
+        self.changes = render(closure, self.cut.stubbed)
+        self.gone = frozenset(id for id, test in self.baseline.tests.items() if test is not None and test.key in gone)
+        lost_files = {path for path, data in self.changes.items() if data is None}
+        self.gone |= {id for id in self.baseline.collected if path_of(self.workshop.index, id) in lost_files}
+        share = len(self.gone & self.baseline.stable) / len(self.baseline.stable)
+        if share > MAX_GONE_SHARE:
+            raise Rejected(f"{share:.0%} of the tests would go with it")
+
+    def run_agent(self, order: Order) -> frozenset[str]:
+        """The stable tests that fail in the agent's tree although they should be there and pass; all of them reach the feature."""
+        run = self.run(self.changes, order=order, imports=order == "plain")
+        if run.collect_errors:
+            raise Rejected(f"collection breaks: {run.collect_errors[0]}")
+        self.expect(run, self.baseline.collected - self.gone)
+        failing = frozenset(id for id in self.baseline.stable - self.gone if run.outcomes.get(id) != "passed")
+        others = failing - self.candidate.tests
+        if others:
+            raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
+        return failing
+
+    def failing_hidden(self, ids: Iterable[str], order: Order) -> frozenset[str]:
+        """Which of these tests do not pass in the hidden tree. A file that cannot be imported fails whole, the others still run."""
+        ids = frozenset(ids)
+        run = self.run(self.source_changes, order=order, ids=ids)
+        return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
+
+    def again(self, fail_to_pass: frozenset[str]) -> None:
+        """The same in shuffled order."""
+        failing = self.run_agent("shuffled")
+        if failing:
+            raise Rejected(f"{len(failing)} tests fail in shuffled order only, first {min(failing)}")
+        passing = fail_to_pass - self.failing_hidden(fail_to_pass, "shuffled")
+        if passing:
+            raise Rejected(f"{len(passing)} tests pass without it in shuffled order, first {min(passing)}")
+
+    def note(self, failing: frozenset[str]) -> None:
+        if not failing:
+            raise Rejected("no test fails without it")
+
+    def expect(self, run: TestRun, ids: frozenset[str]) -> None:
+        if run.result.status != "exited":
+            raise Rejected(f"the tests end badly: {run.result.status.replace('_', ' ')}")
+        if not run.complete:
+            raise Rejected("the tests stop pytest before its end")
+        found = frozenset(run.collected)
+        if found != ids:
+            missing, new = sorted(ids - found), sorted(found - ids)
+            raise Rejected(f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}")
+
+    def functions(self, failing: frozenset[str], run: TestRun | None = None) -> set[Definition]:
+        """The test functions behind ids, which are the feature's as they reach it."""
+        others = failing - self.candidate.tests
+        if others and run:
+            raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
+        found = {id: self.baseline.tests.get(id) for id in failing}
+        unknown = sorted(id for id, definition in found.items() if definition is None)
+        if unknown:
+            raise Rejected(f"the function behind {unknown[0]} cannot be found, so it cannot be removed")
+        return {definition for definition in found.values() if definition is not None}
+
+    def mentioning(self) -> set[Definition]:
+        """Test functions that reach the feature and name a removed member of a class: attributes cannot be resolved statically."""
+        names = {definition.name for definition in self.cut.removed if definition.owner is not None}
+        found: set[Definition] = set()
+        for id in self.candidate.tests if names else ():
+            test = self.baseline.tests.get(id)
+            if test is not None and not names.isdisjoint(self.workshop.index.unit_of(test).words):
+                found.add(test)
+        return found
+
+    def run(self, changes: Changes, *, order: Order = "plain", ids: Iterable[str] | None = None, imports: bool = False) -> TestRun:
+        workshop, baseline = self.workshop, self.baseline
+        self.num_runs += 1
+        with workshop.open(changes) as sandbox:
+            if imports:
+                removed = {workshop.index.modules.get(path, "") for path, data in changes.items() if data is None}
+                lost = sorted(baseline.imports - removed - workshop.importable(sandbox, baseline.imports - removed))
+                if lost:
+                    raise Rejected(f"{len(lost)} modules no longer import, first {lost[0]}")
+            return workshop.run_in(sandbox, order=order, ids=ids)
+
+    def proof(self, fail_to_pass: frozenset[str]) -> Proof:
+        left = self.baseline.stable - self.gone
+        if not left:
+            raise Rejected("no other test is left")
+        if not fail_to_pass & self.candidate.tests:
+            raise Rejected("no test that reaches it fails without it")
+        return Proof(
+            cut=self.cut,
+            source_changes=self.source_changes,
+            changes=self.changes,
+            fail_to_pass=tuple(sorted(fail_to_pass)),
+            pass_to_pass=tuple(sorted(left)),
+            lost=tuple(sorted(self.baseline.stable - left - fail_to_pass)),
+            num_runs=self.num_runs,
+        )
