@@ -7,15 +7,21 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from etude.errors import UserError
 from etude.grade.environment import make_environment, refuse_runner_packages, runner_names
-from etude.types import Environment
+from etude.grade.runner import run_tests
+from etude.sandbox.protocol import Backend
+from etude.types import Environment, Limits, Repo
 
-CODE = "VALUE = 41\n"
+LayDown = Callable[[Path, Mapping[str, str | bytes]], Path]
+
+CODE = "import pytest\n\nVALUE = 41\n\n\n@pytest.fixture\ndef tiny():\n    return VALUE\n"
+ENTRY_POINTS = "[console_scripts]\ntiny = {0}:main\n[pytest11]\ntiny = {0}\nrandomly = no_such_module\n"
 
 
 def _wheel(folder: Path, *, name: str = "tiny_dep", requires: str = "") -> Path:
@@ -23,7 +29,7 @@ def _wheel(folder: Path, *, name: str = "tiny_dep", requires: str = "") -> Path:
         f"{name}.py": CODE,
         f"{name}-1.5.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n{requires}",
         f"{name}-1.5.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{name}-1.5.dist-info/entry_points.txt": f"[console_scripts]\ntiny = {name}:main\n",
+        f"{name}-1.5.dist-info/entry_points.txt": ENTRY_POINTS.format(name),
     }
     record = "".join(
         f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b'=').decode()},{len(text)}\n"
@@ -67,17 +73,27 @@ def test_a_folder_of_packages_holds_no_programs_and_is_readable_by_all(environme
     assert not (folder / "bin").exists()
 
 
-def test_a_wheel_is_installed_with_its_bytecode(tmp_path: Path, runner_environment: Environment) -> None:
-    wheel = _wheel(tmp_path)
+def test_a_wheel_is_installed_and_its_pytest_plugin_is_loaded(
+    tmp_path: Path, lay_down: LayDown, backend: Backend, runner_environment: Environment
+) -> None:
     out = tmp_path / "out"
-    environment = make_environment([f"tiny_dep @ {wheel.as_uri()}"], out)
+    environment = make_environment([f"tiny_dep @ {_wheel(tmp_path).as_uri()}"], out)
     assert environment.requirements == tuple(sorted((*runner_environment.requirements, "tiny-dep==1.5")))
     assert environment.digest != runner_environment.digest
     folder = out / environment.digest
-    assert _run(folder, "import pytest, tiny_dep; print(tiny_dep.VALUE)") == "41"
     assert Path(importlib.util.cache_from_source(str(folder / "tiny_dep.py"))).exists()
     assert sorted(path.name for path in out.iterdir()) == [environment.digest]
     assert not (folder / "bin").exists()
+
+    files = {
+        "tests/test_x.py": "import tiny_dep\n\n\ndef test_tiny(tiny):\n    assert tiny == tiny_dep.VALUE == 41\n",
+        "own.egg-info/entry_points.txt": "[pytest11]\nown = no_such_module\n",
+        "own.egg-info/PKG-INFO": "Name: own\nVersion: 1\n",
+    }
+    repo = Repo(name="own", digest="", import_roots=(".",), test_paths=("tests",))
+    limits = Limits(wall_s=30.0, memory_mb=512, disk_mb=16)
+    with backend.open(lay_down(tmp_path / "repo", files), environment=folder, limits=limits) as sandbox:
+        assert run_tests(sandbox, repo).passed(["tests/test_x.py::test_tiny"])
 
 
 def test_set_up_code_of_a_source_distribution_never_runs(tmp_path: Path) -> None:
