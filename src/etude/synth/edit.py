@@ -252,18 +252,16 @@ class _Work:
                 above -= 1
             while below <= self.source.num_lines and self._is_blank(below):
                 below += 1
-            before, after = range(above + 1, first), range(last + 1, below)
-            ghosts.update(line for line in range(first, last) if self._is_blank(line))
+            gaps = [range(above + 1, first), *self._inner_gaps(first, last), range(last + 1, below)]  # the one below comes last
             if above < 1 or below > self.source.num_lines:
-                ghosts.update(before, after)
-                continue
-            depth = self._depth(first)
-            if self._depth(below) < depth:  # the last of its suite
-                ghosts.update(before)
-            elif self._depth(above) < depth:  # the first of its suite
-                ghosts.update(before, after)
+                kept = None
+            elif self._depth(below) < self._depth(first):  # the last of its suite
+                kept = gaps[-1]
+            elif self._depth(above) < self._depth(first):  # the first of its suite
+                kept = None
             else:
-                ghosts.update(after if len(before) >= len(after) else before)
+                kept = max(reversed(gaps), key=len)
+            ghosts.update(line for gap in gaps if gap is not kept for line in gap)
         return ghosts
 
     def _groups(self, gone: Sequence[int]) -> list[tuple[int, int]]:
@@ -275,6 +273,11 @@ class _Work:
             else:
                 groups.append((line, line))
         return groups
+
+    def _inner_gaps(self, first: int, last: int) -> list[range]:
+        blank = [line for line in range(first, last) if self._is_blank(line) and line not in self.dead]
+        starts = [line for line in blank if line - 1 not in blank]
+        return [range(start, next(line for line in range(start, last + 1) if line not in blank)) for start in starts]
 
     def _is_blank(self, line: int) -> bool:
         return line not in self.instead and not self.source.line(line).strip(b" \t\r\n")  # a form feed is content

@@ -60,8 +60,16 @@ class Index:
             here = PurePosixPath(path)
             if str(here.parent / "__init__.py") not in sources:
                 self.paths.setdefault(here.stem, path)
-        self.units: dict[str, list[Unit]] = {}
+        for module in list(self.paths):  # namespace packages: folders without __init__.py, each with a path of its own kind
+            parts = module.split(".")
+            for stop in range(1, len(parts)):
+                package = ".".join(parts[:stop])
+                if package not in self.paths:
+                    self.paths[package] = f"<{package}>"
+                    self.modules[f"<{package}>"] = package
+        self.units: dict[str, list[Unit]] = {path: [] for path in self.modules}
         self.scopes: dict[str, Scope] = {}
+        self.scopes.update({path: Scope() for path in self.modules})
         self.classes: dict[ast.ClassDef, Scope] = {}
         for path, source in self.sources.items():
             self.units[path] = units(source)
@@ -174,7 +182,7 @@ class Index:
                 return NOBODY
             culprits |= reason
         submodule = self.paths.get(f"{self.modules[path]}.{name}")
-        if submodule and PurePosixPath(path).name == "__init__.py":
+        if submodule and (path.startswith("<") or PurePosixPath(path).name == "__init__.py"):
             if submodule not in gone.files:
                 return NOBODY
             culprits |= gone.files[submodule]
