@@ -155,7 +155,7 @@ def test_sources_in_other_encodings_count(score: Score) -> None:
     ],
 )
 def test_code_that_avoids_the_tests_scores_zero(score: Score, code: str, reason: str) -> None:
-    verdict = score({"pocket/__init__.py": code}, limits=Limits(wall_s=3.0, memory_mb=512, disk_mb=32))
+    verdict = score({"pocket/__init__.py": code}, limits=Limits(wall_s=3.0 if "sleep" in code else 30.0, memory_mb=512, disk_mb=32))
     assert verdict.verdict == "graded"
     assert verdict.reward == Reward(total=0.0, solved=False, parts={"solved": 0.0, "fail_to_pass_share": 0.0, "pass_to_pass_share": 0.0})
     assert verdict.reason.startswith(reason)

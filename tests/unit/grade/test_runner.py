@@ -362,7 +362,7 @@ def test_a_fork_that_runs_on_into_pytest_reports_nothing(run_repo: RunRepo) -> N
 
 def test_a_test_that_hangs_is_a_failure_and_the_run_a_timeout(run_repo: RunRepo) -> None:
     code = "import time\n\n\ndef test_a():\n    pass\n\n\ndef test_b():\n    time.sleep(600)\n\n\ndef test_c():\n    pass\n"
-    run: TestRun = run_repo({"tests/test_x.py": code}, wall_s=5.0)
+    run: TestRun = run_repo({"tests/test_x.py": code}, wall_s=10.0)
     assert run.outcomes == {"tests/test_x.py::test_a": "passed", "tests/test_x.py::test_b": "failed"}
     assert (run.result.status, run.result.code, run.complete) == ("timeout", None, False)
 
