@@ -31,6 +31,7 @@ from etude.sandbox.protocol import WORK, Change, ExecResult
 from etude.types import Limits
 
 _MARGIN_S = 30.0  # beyond its wall limit, after which a holder counts as lost
+_FILES_S = 300.0  # for reading, writing and comparing files
 _CLOSE_S = 10.0
 _KEEPER = "import sys; sys.path.insert(0, sys.argv[3]); import socket; from etude.sandbox import keeper; "
 _KEEPER += "keeper.main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))"
@@ -228,7 +229,7 @@ class BubblewrapSandbox:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _ask(self, request: dict[str, Any], timeout_s: float = _MARGIN_S) -> Any:
+    def _ask(self, request: dict[str, Any], timeout_s: float = _FILES_S) -> Any:
         with self._lock:
             if self._closed:
                 raise SandboxError("the sandbox is closed")

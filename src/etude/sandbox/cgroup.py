@@ -93,10 +93,16 @@ def make(parents: Parents, name: str, memory_bytes: int, tasks: int) -> list[str
     return folders
 
 
-def join(folders: list[str]) -> None:
-    """Move this process into the group."""
-    for folder in folders:
-        _write(f"{folder}/cgroup.procs", os.getpid())
+def doors(folders: list[str]) -> list[int]:
+    """Descriptors through which a process enters the group, also one that may not open them itself."""
+    return [os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in folders]
+
+
+def enter(fds: list[int]) -> None:
+    """Move this process into the group, if the kernel lets it (before Linux 5.16 some go by the caller, not by the descriptor)."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.write(fd, b"0")
 
 
 def remove(folders: list[str]) -> bool:

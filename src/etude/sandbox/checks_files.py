@@ -156,6 +156,35 @@ def folders_and_files_may_take_each_others_place(site: Site) -> None:
         expect("changes", _kinds(sandbox), wanted)
 
 
+def a_link_that_becomes_a_folder_is_not_looked_through(site: Site) -> None:
+    with site.open() as sandbox:
+        output(shell(sandbox, "rm outside; mkdir outside; echo 1 > outside/new; cp readme.txt outside/secret.txt"))
+        wanted = {"outside": "removed", "outside/new": "written", "outside/secret.txt": "written"}
+        expect("changes", _kinds(sandbox), wanted)
+        output(shell(sandbox, "rm -r src; ln -s outside src"))
+        wanted |= {"src": "refused", "src/app.py": "removed", "src/deep/er/leaf.py": "removed"}
+        expect("changes", _kinds(sandbox), wanted)
+
+
+def endless_holes_are_reported_without_their_zeros(site: Site) -> None:
+    script = "import os\nfor n in range(200):\n  os.truncate(os.open(f'hole{n:03}', os.O_CREAT | os.O_RDWR), 15 << 20)"
+    with site.open() as sandbox:
+        output(sandbox.run(["python3", "-c", script]))
+        found = sandbox.changes()
+        expect("files", len(found), 200)
+        assert sum(len(change.data or b"") for change in found) <= 1 << 28, "a quarter of a gigabyte of zeros"
+
+
+def folders_locked_by_a_command_stay_open_to_the_caller(site: Site) -> None:
+    with site.open() as sandbox:
+        output(shell(sandbox, "echo x > made; chmod 0 /work /tmp /dev/shm"))
+        expect("content", sandbox.read("made"), b"x\n")
+        sandbox.write("written", b"y")
+        expect("changes", _kinds(sandbox), {"made": "written", "written": "written"})
+        expect("status", sandbox.run(["true"]).status, "exited")
+        expect("status", sandbox.run(["true"], cwd="/").code, 0)
+
+
 def odd_names_and_sizes_are_reported(site: Site) -> None:
     script = "import os; open(b'/work/\\xff \\n', 'w').write('x'); os.truncate(os.open('huge', os.O_CREAT | os.O_RDWR), 1 << 40)"
     deep = "import os\nfor n in range(3000):\n  os.mkdir('d'); os.chdir('d')\nopen('f', 'w')"
@@ -196,6 +225,9 @@ CHECKS = (
     each_kind_of_change_is_reported,
     removed_and_moved_folders_are_reported_by_file,
     folders_and_files_may_take_each_others_place,
+    a_link_that_becomes_a_folder_is_not_looked_through,
+    endless_holes_are_reported_without_their_zeros,
+    folders_locked_by_a_command_stay_open_to_the_caller,
     odd_names_and_sizes_are_reported,
     permissions_do_not_keep_the_sandbox_from_its_files,
 )

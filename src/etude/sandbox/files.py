@@ -13,12 +13,12 @@ from etude.sandbox.mounts import LOWER, MERGED, UPPER
 from etude.sandbox.protocol import WORK
 
 MAX_BYTES = 16 << 20  # of one file that is read or reported
-MAX_TOTAL_BYTES = 128 << 20  # of all that `changes` reports
+MAX_TOTAL_BYTES = 64 << 20  # of all that `changes` reports
 
 _MAX_DEPTH = 100  # of folders that the sandbox made; deeper ones are refused
 _MAX_PATH = 3000
 
-_Found = tuple[str, str, bytes | None, bool]  # path, kind, content, executable
+_Found = tuple[bytes, str, bytes | None, bool]  # path, kind, content, executable
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -103,83 +103,81 @@ def write(name: bytes, data: bytes) -> None:
         os.close(parent)
 
 
-def changes() -> list[tuple[bytes, str, bytes | None, bool]]:
-    """Sorted by path.
+def changes() -> list[_Found]:
+    """What changed, sorted by path.
 
     The upper layer tells which folders and files were touched; what became of them is read from the merged view and
     compared with the workspace, so no convention of the overlay's format is relied on.
     """
-    found: list[_Found] = []
-    _compare("", found)
-    total = 0
-    result = []
-    for path, kind, data, executable in sorted(found, key=lambda change: os.fsencode(change[0])):
-        total += len(data or b"")
-        result.append(
-            (os.fsencode(path), kind, data, executable) if total <= MAX_TOTAL_BYTES else (os.fsencode(path), "refused", None, False)
-        )
-    return result
+    found = _Changes()
+    found.compare("", in_lower=True)
+    return sorted(found.items)
 
 
 def _mode(path: str) -> int:
     """File type and permissions; 0 where there is nothing."""
     try:
         return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return 0
 
 
-def _names(folder: str) -> set[str]:
-    try:
-        return set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
+class _Changes:
+    """Collects changes, up to a total size."""
 
+    def __init__(self) -> None:
+        self.items: list[_Found] = []
+        self.left = MAX_TOTAL_BYTES
 
-def _compare(relative: str, found: list[_Found]) -> None:
-    """Add the changes below one folder of the merged view that the upper layer has too."""
-    lower, merged, upper = (f"{top}/{relative}" for top in (LOWER, MERGED, UPPER))
-    before = _names(lower) if stat.S_ISDIR(_mode(lower)) else set()
-    after = _names(merged)
-    for name in before - after:
-        _removed(f"{relative}{name}", found)
-    for name in after & _names(upper):
-        path = f"{relative}{name}"
-        old, new = _mode(f"{lower}{name}"), _mode(f"{merged}{name}")
-        if stat.S_ISDIR(new):
-            if old and not stat.S_ISDIR(old):
-                found.append((path, "removed", None, False))
-            if path.count("/") < _MAX_DEPTH and len(os.fsencode(path)) < _MAX_PATH:
-                _compare(f"{path}/", found)
+    def add(self, path: str, kind: str, data: bytes | None = None, executable: bool = False) -> None:
+        self.items.append((os.fsencode(path), kind, data, executable))
+
+    def compare(self, relative: str, *, in_lower: bool) -> None:
+        """Add the changes below one folder of the merged view that the upper layer has too.
+
+        in_lower: the workspace has a folder there; else what it has (a link, perhaps) must not be looked into.
+        """
+        before = set(os.listdir(f"{LOWER}/{relative}")) if in_lower else set()
+        after = set(os.listdir(f"{MERGED}/{relative}"))
+        for name in sorted(before - after):
+            self.removed(f"{relative}{name}")
+        for name in sorted(after & set(os.listdir(f"{UPPER}/{relative}"))):
+            path = f"{relative}{name}"
+            old = _mode(f"{LOWER}/{path}") if name in before else 0
+            new = _mode(f"{MERGED}/{path}")
+            if old and stat.S_ISDIR(old) != stat.S_ISDIR(new):
+                self.removed(path, itself=stat.S_ISDIR(new))
+            if not stat.S_ISDIR(new):
+                self.written(path, old, new)
+            elif path.count("/") < _MAX_DEPTH and len(os.fsencode(path)) < _MAX_PATH:
+                self.compare(f"{path}/", in_lower=stat.S_ISDIR(old))
             else:
-                found.append((path, "refused", None, False))
-            continue
-        if stat.S_ISDIR(old):
-            for below in _names(f"{lower}{name}"):
-                _removed(f"{path}/{below}", found)
-        _written(path, old, new, found)
+                self.add(path, "refused")
+
+    def removed(self, path: str, *, itself: bool = True) -> None:
+        """A file of the workspace, or every file below a folder of it."""
+        if stat.S_ISDIR(_mode(f"{LOWER}/{path}")):
+            for name in os.listdir(f"{LOWER}/{path}"):
+                self.removed(f"{path}/{name}")
+        elif itself:
+            self.add(path, "removed")
+
+    def written(self, path: str, old: int, new: int) -> None:
+        lower, merged = f"{LOWER}/{path}", f"{MERGED}/{path}"
+        if stat.S_ISLNK(new) and stat.S_ISLNK(old) and os.readlink(lower) == os.readlink(merged):
+            return
+        size = os.lstat(merged).st_size
+        if not stat.S_ISREG(new) or size > min(MAX_BYTES, self.left):
+            self.add(path, "refused")
+            return
+        data = _content(merged)
+        executable = bool(new & 0o100)
+        same_kind = stat.S_ISREG(old) and bool(old & 0o100) == executable
+        if not (same_kind and os.lstat(lower).st_size == size and _content(lower) == data):
+            self.left -= size
+            self.add(path, "written", data, executable)
 
 
-def _removed(path: str, found: list[_Found]) -> None:
-    if stat.S_ISDIR(_mode(f"{LOWER}/{path}")):
-        for name in _names(f"{LOWER}/{path}"):
-            _removed(f"{path}/{name}", found)
-    else:
-        found.append((path, "removed", None, False))
-
-
-def _written(path: str, old: int, new: int, found: list[_Found]) -> None:
-    lower, merged = f"{LOWER}/{path}", f"{MERGED}/{path}"
-    if stat.S_ISLNK(new) and stat.S_ISLNK(old) and os.readlink(lower) == os.readlink(merged):
-        return
-    if not stat.S_ISREG(new) or os.lstat(merged).st_size > MAX_BYTES:
-        found.append((path, "refused", None, False))
-        return
-    with open(merged, "rb") as file:
-        data = file.read()
-    executable = bool(new & 0o100)
-    if stat.S_ISREG(old) and bool(old & 0o100) == executable and os.lstat(lower).st_size == len(data):
-        with open(lower, "rb") as file:
-            if file.read() == data:
-                return
-    found.append((path, "written", data, executable))
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

@@ -75,8 +75,8 @@ def max_tasks(processes: int) -> int:
     return 4 * processes + 32
 
 
-def serve(channel: socket.socket, config: Config, group: list[str]) -> None:
-    """Answer requests until the socket ends."""
+def serve(channel: socket.socket, config: Config, group: list[str], doors: list[int]) -> None:
+    """Answer requests until the socket ends. Commands go into the control group `group` by its `doors`; this process does not."""
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     channel.sendall(wire.pack({"ok": None}))
     while True:
@@ -85,16 +85,16 @@ def serve(channel: socket.socket, config: Config, group: list[str]) -> None:
         except (EOFError, OSError):
             return
         try:
-            answer = {"ok": _answer(channel, config, group, request)}
+            answer = {"ok": _answer(channel, config, group, doors, request)}
         except Exception as error:  # boundary: what fails in here is the caller's to judge
             answer = wire.failure(error)
         channel.sendall(wire.pack(answer))
 
 
-def _answer(channel: socket.socket, config: Config, group: list[str], request: dict[str, Any]) -> Any:
+def _answer(channel: socket.socket, config: Config, group: list[str], doors: list[int], request: dict[str, Any]) -> Any:
     match request["do"]:
         case "run":
-            return _run(channel, config, group, request)
+            return _run(channel, config, group, doors, request)
         case "read":
             return files.read(request["path"])
         case "write":
@@ -104,12 +104,12 @@ def _answer(channel: socket.socket, config: Config, group: list[str], request: d
     raise ValueError(f"unknown request {request['do']!r}")
 
 
-def _run(channel: socket.socket, config: Config, group: list[str], request: dict[str, Any]) -> dict[str, Any]:
+def _run(channel: socket.socket, config: Config, group: list[str], doors: list[int], request: dict[str, Any]) -> dict[str, Any]:
     """One command, from its start to the end of all its processes."""
     begin = time.monotonic()
     kills = cgroup.num_kills(group)
     with contextlib.ExitStack() as stack:
-        pid, out, err, status = _start(config, request, stack)
+        pid, out, err, status = _start(config, doors, request, stack)
         ended = os.pidfd_open(pid)
         stack.callback(os.close, ended)
         scratch = bytearray(_CHUNK)
@@ -173,7 +173,7 @@ def _watch(channel: socket.socket, config: Config, streams: list[_Stream], ended
                 poll.unregister(fd)
 
 
-def _start(config: Config, request: dict[str, Any], stack: contextlib.ExitStack) -> tuple[int, int, int, int]:
+def _start(config: Config, doors: list[int], request: dict[str, Any], stack: contextlib.ExitStack) -> tuple[int, int, int, int]:
     """bubblewrap's process id, and our ends of its stdout, stderr and status pipes, which `stack` closes."""
     (out, out_in), (err, err_in), (status, status_in), (go_out, go) = (os.pipe() for _ in range(4))
     for fd in (out, err, status):
@@ -182,6 +182,7 @@ def _start(config: Config, request: dict[str, Any], stack: contextlib.ExitStack)
     passed = {"--args": _sealed(request["args"]), "--seccomp": _sealed(config.seccomp), "--json-status-fd": status_in, "--block-fd": go_out}
     pid = os.fork()
     if pid == 0:
+        cgroup.enter(doors)
         _become_bubblewrap(config.bwrap, request["argv"], (stdin, out_in, err_in), passed)
     for fd in (stdin, out_in, err_in, *passed.values()):
         os.close(fd)
@@ -198,7 +199,6 @@ def _become_bubblewrap(bwrap: str, argv: list[bytes], streams: tuple[int, int, i
         for target, fd in enumerate(streams):
             os.dup2(fd, target)
         os.umask(0o022)
-        os.nice(5)  # the watch comes first
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # when memory is short, we go before everybody else
         for kind, number in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_MEMLOCK, 1 << 16)):
@@ -228,8 +228,7 @@ def _limit_tasks(status: int, tasks: int) -> None:
     line = b""
     while not line.endswith(b"\n") and (char := os.read(status, 1)):
         line += char
-    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if line and release and (int(release[1]), int(release[2])) >= (5, 14):
+    if line and linux.version() >= (5, 14):
         with contextlib.suppress(ProcessLookupError):  # it failed already, and will say why
             resource.prlimit(json.loads(line)["child-pid"], resource.RLIMIT_NPROC, (tasks, tasks))
 

@@ -15,7 +15,7 @@ import socket
 
 from etude.sandbox import cgroup, holder, linux, mounts, wire
 
-_HOLDER_BYTES = 64 << 20  # in its control group, for the holder and its page tables
+_SLACK_BYTES = 32 << 20  # above memory and disk in a control group: for the kernel's own pages, and so that the watch comes first
 _AGAIN_MS = 100
 
 
@@ -50,7 +50,7 @@ def _serve_one(
         return False
     room_values, config_values = marshal.loads(packet)
     room, config = mounts.Room(*room_values), holder.Config(*config_values)
-    group = cgroup.make(parents, str(number), config.memory_bytes + room.disk_bytes + _HOLDER_BYTES, holder.max_tasks(config.processes))
+    group = cgroup.make(parents, str(number), config.memory_bytes + room.disk_bytes + _SLACK_BYTES, holder.max_tasks(config.processes))
     keeper = os.getpid()
     try:
         pid = os.fork()
@@ -79,13 +79,13 @@ def _sandbox(keeper: int, fd: int, group: list[str], room: mounts.Room, config: 
             linux.die_with_parent()
             if os.getppid() != keeper:
                 os._exit(0)
-            cgroup.join(group)
+            doors = cgroup.doors(group)
             mounts.enter(room)
             linux.die_with_parent()  # changing the user id has cleared it
             first = os.fork()
             if first == 0:
                 linux.die_with_parent()
-                holder.serve(channel, config, group)
+                holder.serve(channel, config, group, doors)
                 os._exit(0)
         except Exception as error:  # boundary: it is the caller who can tell the user
             channel.sendall(wire.pack(wire.failure(error)))

@@ -7,6 +7,7 @@ Not here: what is mounted where (mounts.py).
 
 import ctypes
 import os
+import re
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,6 +43,12 @@ def _checked(result: int, what: str) -> int:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
+
+
+def version() -> tuple[int, int]:
+    """Of the running kernel."""
+    match = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def unshare(flags: int) -> None:

@@ -57,7 +57,10 @@ def enter(room: Room) -> None:
         with contextlib.suppress(PermissionError):  # a root without capabilities, as in a plain container: like an ordinary user
             linux.unshare(linux.CLONE_NEWNS)
             linux.follow_mounts()
-            fds = {name: _clone_as(path, uid, whole=name == "lower") for name, path in sources.items()}
+            maps: dict[tuple[int, int], int] = {}
+            fds = {name: _clone_as(path, uid, maps, whole=name == "lower") for name, path in sources.items()}
+            for userns in maps.values():
+                os.close(userns)
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
@@ -131,17 +134,18 @@ def _clone_own(path: str, *, whole: bool) -> int:
     return linux.clone_mount(path)
 
 
-def _clone_as(path: str, uid: int, *, whole: bool) -> int:
-    """A view of `path` in which what its owner may do, `uid` may. With `whole`, every entry must have that owner."""
+def _clone_as(path: str, uid: int, maps: dict[tuple[int, int], int], *, whole: bool) -> int:
+    """A view of `path` in which what its owner may do, `uid` may. With `whole`, every entry must have that owner.
+
+    maps: owner and group -> user namespace, made here once for each.
+    """
     status = os.stat(path)
-    if not whole or _owners(path) == {(status.st_uid, status.st_gid)}:
-        userns = _map_namespace(status.st_uid, status.st_gid, uid)
-        try:
-            return linux.clone_mount(path, userns=userns)
-        except OSError:  # a file system without id-mapped mounts, such as an overlay
-            pass
-        finally:
-            os.close(userns)
+    owner = status.st_uid, status.st_gid
+    if not whole or (linux.version() >= (5, 19) and _owners(path) == {owner}):  # older overlays take no such lower folder
+        if owner not in maps:
+            maps[owner] = _map_namespace(*owner, uid)
+        with contextlib.suppress(OSError):  # a file system without id-mapped mounts, such as an overlay
+            return linux.clone_mount(path, userns=maps[owner])
     return _clone_copy(path, uid) if whole else linux.clone_mount(path)
 
 

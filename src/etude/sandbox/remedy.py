@@ -41,8 +41,8 @@ def for_failure(text: str, values: Mapping[str, str]) -> str:
         return _allow("AppArmor restricts user namespaces", "kernel.apparmor_restrict_unprivileged_userns=0")
     if "Unknown option" in text:
         return f"bubblewrap is older than 0.8, which sandboxes need; install a newer one: {_INSTALL}"
-    if "overlay" in text:
-        return f"this kernel mounts no overlay in a user namespace ({text}); use Linux 5.11 or newer with overlayfs"
+    if "overlay" in text or "mount_setattr" in text:
+        return f"this kernel mounts no overlay in a user namespace ({text}); use Linux 5.12 or newer with overlayfs"
     if "proc" in text:
         return f"/proc cannot be mounted here ({text}); in a container, start it with --privileged or unmask /proc"
     return f"bubblewrap does not work here ({text}); in a container, start it with --privileged or allow user namespaces"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from etude.errors import SandboxError, UserError
-from etude.sandbox import arguments, checks_files, linux, remedy
+from etude.sandbox import arguments, cgroup, checks_files, linux, remedy
 from etude.sandbox.bubblewrap import Bubblewrap
 from etude.sandbox.protocol import Sandbox
 from etude.sandbox.site import Site, output, probe, shell
@@ -76,6 +77,17 @@ def test_no_command_runs_as_root_and_every_sandbox_of_root_has_its_own_user(site
         users = [sleeping(stack, site, word + digit) for digit in "12"]
     assert 0 not in users
     assert len(set(users)) == (2 if os.geteuid() == 0 else 1)
+
+
+def test_commands_are_in_a_control_group_where_there_can_be_one(site: Site, word: str) -> None:
+    parents = cgroup.find_parents()
+    with ExitStack() as stack:
+        sleeping(stack, site, word)
+        names = re.findall(r"/(etude-\d+-\d+)$", Path(f"/proc/{max(processes_with(word))}/cgroup").read_text(), re.MULTILINE)
+        folders = [Path(parent, name) for parent in parents.values() for name in set(names)]
+        assert len(names) == len(parents)
+        assert all(folder.is_dir() for folder in folders)
+    assert wait_until(lambda: not any(folder.exists() for folder in folders))
 
 
 def test_nothing_is_left_after_close(site: Site, word: str) -> None:
@@ -236,7 +248,7 @@ def test_switched_off_user_namespaces_are_one_line_with_the_remedy() -> None:
         ("unshare: Operation not permitted", {"kernel.unprivileged_userns_clone": "0"}, "kernel.unprivileged_userns_clone=1"),
         ("unshare: No space left on device", {"user.max_user_namespaces": "0"}, "user.max_user_namespaces="),
         ("bwrap: Unknown option --disable-userns", {"user.max_user_namespaces": "9"}, "0.8"),
-        ("mount overlay on /tmp/merged: Invalid argument", {}, "Linux 5.11"),
+        ("mount overlay on /tmp/merged: Invalid argument", {}, "Linux 5.12"),
         ("mount proc on /proc: Operation not permitted", {}, "unmask /proc"),
         ("unshare: Operation not permitted", {}, "--privileged"),
     ],
