@@ -66,7 +66,11 @@ class Bubblewrap:
             )
 
     def open(self, workspace: Path, *, environment: Path | None = None, limits: Limits = Limits()) -> "BubblewrapSandbox":
-        """Raises UserError for a missing folder or a missing bubblewrap, SandboxError where the machine does not let us."""
+        """Raises UserError for a missing folder or a missing bubblewrap, ValueError for a limit that is not positive,
+        SandboxError where the machine does not let us."""
+        for name in ("wall_s", "memory_mb", "processes", "disk_mb", "output_bytes"):
+            if getattr(limits, name) <= 0:  # to the kernel, no size is no limit
+                raise ValueError(f"limits.{name} is {getattr(limits, name)}; it must be positive")
         for folder in (workspace, environment):
             if folder is not None and not folder.is_dir():
                 raise UserError(f"{folder} is not a folder; a sandbox needs an existing one")
@@ -239,7 +243,8 @@ class BubblewrapSandbox:
         """The holder's next answer. Raises OSError where it reports one, SandboxError where it is gone or failed."""
         try:
             self._channel.settimeout(timeout_s)
-            self._channel.sendall(request)
+            if request:
+                self._channel.sendall(request)
             answer = wire.unpack(self._channel.recv)
         except BaseException as error:  # interrupted half-way, the next answer would be to this request: end it
             with contextlib.suppress(OSError):

@@ -217,6 +217,28 @@ def test_a_missing_folder_is_named(backend: Bubblewrap, tmp_path: Path) -> None:
         backend.open(tmp_path, environment=tmp_path / "none")
 
 
+@pytest.mark.parametrize("name", ["wall_s", "memory_mb", "processes", "disk_mb", "output_bytes"])
+def test_a_limit_of_nothing_is_refused_and_not_taken_for_no_limit(backend: Bubblewrap, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"limits.{name} is 0"):
+        backend.open(tmp_path, limits=Limits(**{name: 0}))
+
+
+def test_a_sandbox_that_cannot_be_set_up_says_why(as_ordinary_user: Callable[..., "subprocess.Popen[str]"]) -> None:
+    """Over a folder that this user may not look into."""
+    script = """if True:
+        from pathlib import Path
+        from etude.errors import SandboxError
+        from etude.sandbox.bubblewrap import Bubblewrap
+        backend = Bubblewrap()
+        for _ in range(10):
+            try:
+                backend.open(Path("/root"))
+            except SandboxError as error:
+                print(error)"""
+    out, err = as_ordinary_user("-c", script).communicate(timeout=60)
+    assert out == "the sandbox could not be set up: /root: Permission denied\n" * 10, err
+
+
 def test_switched_off_user_namespaces_are_one_line_with_the_remedy() -> None:
     """In a user namespace of its own, where the setting can be tried without harm."""
     script = """if True:
