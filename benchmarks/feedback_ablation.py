@@ -29,7 +29,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -80,17 +80,17 @@ class Settings:
     """One size of the experiment; the feedback settings are the package's defaults."""
 
     warm_steps: int = 600
-    steps: int = 120
-    groups: int = 16
+    steps: int = 60
+    groups: int = 8
     group_size: int = 8
-    lr: float = 1e-3
+    lr: float = 5e-4
     max_grad_norm: float = 1.0
     curve_every: int = 20
-    curve_episodes: int = 256
-    episodes: int = 2048  # of the final evaluation
+    curve_episodes: int = 128
+    episodes: int = 1024  # of the final evaluation
     habits: Habits = field(default_factory=Habits)
     loss: LossConfig = field(default_factory=lambda: LossConfig(tokens_per_rollout=12, micro_batch_tokens=2048, chunk_tokens=4096))
-    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    feedback: FeedbackConfig = field(default_factory=lambda: FeedbackConfig(weight=0.3))
 
     @property
     def digest(self) -> str:
@@ -98,10 +98,10 @@ class Settings:
 
     @property
     def warm_digest(self) -> str:
-        return hashlib.sha256(json.dumps([self.warm_steps, asdict(self.habits)]).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps([self.warm_steps, self.episodes, asdict(self.habits)]).encode()).hexdigest()[:12]
 
 
-QUICK = Settings(warm_steps=150, steps=8, groups=8, curve_every=4, curve_episodes=64, episodes=128)
+QUICK = Settings(warm_steps=100, steps=4, groups=4, curve_every=2, curve_episodes=64, episodes=128)
 
 
 class HintTokens:
@@ -208,43 +208,41 @@ def step_metrics(stats: StepStats) -> dict[str, float]:
     return {name: value for name, value in metrics(stats).items() if name in keep}
 
 
-def train(
-    start: LlamaForCausalLM, arm: Arm, seed: int, settings: Settings, watch: Callable[[Training], dict[str, Any]] | None = None
-) -> dict[str, Any]:
-    """One training from a warm start: its end, its start, its curve and how it ended."""
+@dataclass(frozen=True, slots=True)
+class Start:
+    model: LlamaForCausalLM
+    evaluation: dict[str, float]
+
+
+def train(start: Start, arm: Arm, seed: int, settings: Settings) -> dict[str, Any]:
+    """One training from a warm start: its end, its start, its curve and whether it collapsed."""
     begun = time.process_time()
-    before = evaluate(start, settings.episodes)
-    run = Training(copy.deepcopy(start), arm, settings, seed)
+    run = Training(copy.deepcopy(start.model), arm, settings, seed)
     curve = []
     for step in range(settings.steps):
         found = rl_step(run)
         if step % settings.curve_every == 0:
-            curve.append({"step": step, **evaluate(run.model, settings.curve_episodes), **found, **(watch(run) if watch else {})})
-    after = evaluate(run.model, settings.episodes)
+            curve.append({"step": step, **evaluate(run.model, settings.curve_episodes), **found})
+    after, before = evaluate(run.model, settings.episodes), start.evaluation
     collapsed = after["accuracy"] < HALF_OF_START * before["accuracy"] or after["turns"] < ANSWERS_AT_ONCE
-    return {
-        "arm": arm.name,
-        "seed": seed,
-        **after,
-        "collapsed": collapsed,
-        "start": before,
-        "cpu_s": time.process_time() - begun,
-        "curve": curve,
-    }
+    result = {"arm": arm.name, "seed": seed, **after, "collapsed": collapsed, "start": before}
+    return {**result, "cpu_s": round(time.process_time() - begun, 1), "curve": curve}
 
 
-def load_start(folder: Path, seed: int, settings: Settings) -> LlamaForCausalLM:
-    """The warm-started model of this seed, trained now if the folder has none."""
+def load_start(folder: Path, seed: int, settings: Settings) -> Start:
+    """The warm-started model of this seed and how it plays; trained now if the folder has none."""
     path = folder / f"{settings.warm_digest}-{seed}.pt"
+    model = build_model(seed, attention="etude")
     if not path.exists():
-        model = warm_start(seed, settings.warm_steps, settings.habits)
+        weights = warm_start(seed, settings.warm_steps, settings.habits).state_dict()
+        model.load_state_dict(weights)
         folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        torch.save(model.state_dict(), partial)
+        torch.save({"weights": weights, "evaluation": evaluate(model, settings.episodes)}, partial)
         partial.replace(path)
-    model = build_model(seed, attention="etude")
-    model.load_state_dict(torch.load(path))
-    return model
+    saved = torch.load(path)
+    model.load_state_dict(saved["weights"])
+    return Start(model, saved["evaluation"])
 
 
 def finished(results: Path, settings: Settings) -> list[dict[str, Any]]:
