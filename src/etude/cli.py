@@ -12,9 +12,10 @@ A user's mistake prints one line and exits with code 2. torch is imported by the
 Not here: any work. Each verb calls one function of the stage it names.
 """
 
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Toml
@@ -41,7 +42,9 @@ def build(
     /,
     *,
     out: Path,
-    modes: Annotated[tuple[str, ...], Parameter(help="remove: the definition goes. stub: its body raises NotImplementedError.")] = (
+    modes: Annotated[
+        tuple[Literal["remove", "stub"], ...], Parameter(help="remove: the definition goes. stub: its body raises NotImplementedError.")
+    ] = (
         "remove",
         "stub",
     ),
@@ -76,7 +79,7 @@ def check(folder: Path, task: str | None = None, /, *, json: Json = False) -> No
     """
     from etude.verbs import tasks_check
 
-    tasks_check(folder, task, as_json=json)
+    raise SystemExit(tasks_check(folder, task, as_json=json))
 
 
 @tasks.command
@@ -209,6 +212,8 @@ def _call(command: Any, bound: Any) -> None:
 
 def main() -> None:
     """Run one verb; every user's mistake ends here as one line and exit code 2."""
+    # Read by OpenMP when torch is loaded: threads that spin for work make every operation wait beside a busy sandbox (docs/log.md).
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         app.meta(exit_on_error=False, print_error=False)
     except (UserError, CycloptsError) as error:

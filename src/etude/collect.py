@@ -74,7 +74,7 @@ def graded(rollout: Rollout, task: Task, harness: Harness) -> Rollout:
         verdict = grade(task, rollout.patch, store=harness.store, backend=harness.backend)
     except SandboxError as error:
         return replace(rollout, error=f"not graded: {error}")
-    if verdict.verdict == "no_verdict":
+    if verdict.reward is None:
         return replace(rollout, error=f"not graded: {verdict.reason}")
     return replace(rollout, reward=shaped(verdict.reward, harness.agent.shaping))
 

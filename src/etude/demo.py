@@ -19,6 +19,7 @@ from rich.console import Console
 from etude.collect import Harness
 from etude.config import Config, from_toml, to_toml
 from etude.engine.local import LocalEngine
+from etude.errors import UserError
 from etude.evaluate import group_jobs, play
 from etude.metrics import Metrics, truncate
 from etude.model.load import default_model, load_model
@@ -30,7 +31,7 @@ from etude.split import difficulty_key, split_by_file
 from etude.store import TaskStore
 from etude.studio.live import Live
 from etude.studio.report import write_report
-from etude.studio.summary import compare, end_table
+from etude.studio.summary import end_table, run_summary
 from etude.train import Learner, View, resume, train, warm_start
 from etude.types import Rollout, Task
 
@@ -67,6 +68,7 @@ def run_all(config: Config, path: Path, *, tasks: Path | None, title: str, again
     """Every stage; `tasks` is a tasks folder, or None to build one in the run folder. Raises: UserError, NoSignal."""
     backend = Bubblewrap()
     backend.check()
+    check_model(config)
     config, run = open_run(config, path, again=again)
     stages = stage_names(config, build=tasks is None)
     expected = {name: EXPECTED_S.get(name, STEP_S) for name in stages}
@@ -99,19 +101,41 @@ def open_run(config: Config, path: Path, *, again: bool) -> tuple[Config, RunFol
 
 def build_stage(config: Config, folder: Path, backend: Bubblewrap, view: View) -> TaskStore:
     """The tasks of config.tasks.source; those of a finished build are taken as they are."""
-    from etude.synth.build import build_tasks
+    from etude.synth.build import BuildOptions, Progress, build_tasks
+
+    def tell(progress: Progress) -> None:
+        if progress.stage == "tasks":
+            if progress.done == 1:
+                view.stage("build tasks", total=progress.total)
+            view.advance()
+        if progress.note:
+            view.note(progress.note)
 
     view.stage("build tasks")
-    if not (folder / "pool.json").exists():
-        build_tasks(config.tasks.source, folder, backend=backend, view=view)
+    if not (folder / "built").exists():
+        build_tasks(
+            config.tasks.source, folder, options=BuildOptions(max_candidates=config.tasks.candidates), backend=backend, progress=tell
+        )
+        write_atomically(folder / "built", f"{config.tasks.source}\n")
     return TaskStore.open(folder)
 
 
 def choose(tasks: Sequence[Task], config: Config) -> tuple[list[Task], list[Task]]:
-    """(train, held out) from the easiest band, without a source file in common; `evaluate.tasks` of the held-out ones."""
+    """(train, held out) of the easiest band, without a source file in common, `evaluate.tasks` held out. Raises: UserError."""
     easiest = sorted(tasks, key=difficulty_key)[: config.tasks.easiest or None]
     train_tasks, held_out = split_by_file(easiest, held_out_share=config.tasks.held_out_share)
+    if not train_tasks or not held_out:
+        raise UserError(
+            f"{len(tasks)} tasks give {len(train_tasks)} to train on and {len(held_out)} to hold out without a source file in common: "
+            "build more tasks, or raise tasks.held_out_share"
+        )
     return train_tasks, held_out[: config.evaluate.tasks or None]
+
+
+def check_model(config: Config) -> None:
+    """Before anything is written. Raises: UserError."""
+    if config.model.path and not (Path(config.model.path) / "config.json").is_file():
+        raise UserError(f"model.path is {config.model.path!r}, which is no Hugging Face model folder: it has no config.json")
 
 
 def model_folder(config: Config) -> Path:
@@ -181,7 +205,7 @@ def save_model(session: Session) -> None:
 
 
 def finish(run: RunFolder, before: Sequence[Rollout], after: Sequence[Rollout], renderer: Renderer) -> Path:
-    run.write_json("summary.json", compare(before, after))
+    run.write_json("summary.json", run_summary(before, after))
     return write_report(run.path, renderer)
 
 
@@ -189,6 +213,7 @@ def task_row(task: Task) -> dict[str, Any]:
     """What a run remembers of a task."""
     return {
         "id": task.id,
+        "instruction": task.instruction,
         "symbols": [f"{s.path}:{s.qualname}" for s in task.symbols],
         "mode": task.mode,
         "band": task.band,

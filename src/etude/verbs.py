@@ -18,6 +18,7 @@ from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
 
 if TYPE_CHECKING:
+    from etude.synth.cut import Mode
     from etude.types import Task
 
 NO_VERDICT = 3  # exit code of `etude tasks grade`
@@ -31,6 +32,75 @@ def checked_backend() -> Bubblewrap:
 
 def chosen_tasks(store: TaskStore, task: str | None) -> "list[Task]":
     return store.tasks() if task is None else [store.get(task)]
+
+
+def tasks_build(source: str, out: Path, *, modes: "tuple[Mode, ...]", limit: int | None, jobs: int, as_json: bool) -> None:
+    from etude.studio.live import Live
+    from etude.synth.build import BuildOptions, Progress, build_tasks
+
+    options = BuildOptions(modes=modes, max_candidates=limit, jobs=jobs)
+    with Live(f"etude tasks build: {source}", ["fetch", "baseline", "tasks"]) as view:
+        stage = ""
+
+        def tell(progress: Progress) -> None:
+            nonlocal stage
+            if progress.stage != stage:
+                stage = progress.stage
+                view.stage(stage, total=progress.total)
+            view.advance(1 if progress.done else 0)
+            if progress.note:
+                view.note(progress.note)
+
+        report = build_tasks(source, out, options=options, backend=Bubblewrap(), progress=tell)
+    if as_json:
+        print(json.dumps(asdict(report)))
+        return
+    table = Table("mode", "candidates tried", "valid tasks", title=f"{out}: {len(report.tasks)} tasks from {source}")
+    for mode in report.tried:
+        table.add_row(mode, str(report.tried[mode]), str(report.valid.get(mode, 0)))
+    console = Console()
+    console.print(table)
+    for file, why in report.skipped.items():
+        console.print(f"skipped {file}: {why}", markup=False)
+    console.print(f"{report.stable_tests} stable tests, {report.sandbox_runs} sandbox runs, {report.seconds:.0f} s", markup=False)
+
+
+def tasks_check(folder: Path, task: str | None, *, as_json: bool) -> int:
+    from etude.studio.live import Live
+    from etude.synth.check import check_task
+
+    store = TaskStore.open(folder)
+    backend, chosen = checked_backend(), chosen_tasks(store, task)
+    reports = []
+    with Live(f"etude tasks check: {folder}", ["check"]) as view:
+        view.stage("check", total=len(chosen))
+        for one in chosen:
+            reports.append(check_task(one, store, backend))
+            view.advance()
+    if as_json:
+        print(json.dumps([asdict(report) for report in reports]))
+    else:
+        for report in reports:
+            for problem in report.problems:
+                print(f"{report.task_id}: {problem}")
+        print(f"{sum(report.ok for report in reports)} of {len(reports)} tasks hold")
+    return 0 if all(report.ok for report in reports) else 1
+
+
+def tasks_show(folder: Path, task: str | None, *, gold: bool) -> None:
+    from etude.split import difficulty_key
+    from etude.synth.show import show_task
+
+    store = TaskStore.open(folder)
+    console = Console()
+    if task is not None:
+        console.print(show_task(store.get(task), store, gold=gold))
+        return
+    table = Table("task", "band", "lines", "to pass", "to keep", title=f"{folder}: from easy to hard")
+    for one in sorted(store.tasks(), key=difficulty_key):
+        lines = sum(symbol.num_lines for symbol in one.symbols)
+        table.add_row(one.id, one.band, str(lines), str(len(one.fail_to_pass)), str(len(one.pass_to_pass)))
+    console.print(table)
 
 
 def tasks_grade(folder: Path, task: str, patch: str, *, as_json: bool) -> int:
