@@ -3,12 +3,12 @@
 Rows of similar length are padded on the right up to a token budget. Only positions that predict something are ever projected, so a
 batch lists them: the output at place t-1 predicts token t.
 
-    B rows, T padded length; N sampled tokens of all rows, in row order
+    B rows, T padded length; N tokens to be predicted: the sampled ones of all rows, in row order, or those of hinted turns only
 
 Not here: losses (losses.py), teacher branches (branches.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,10 +22,11 @@ class Batch:
     samples: tuple[Sample, ...]
     rows: tuple[tuple[int, ...], ...]  # token ids of each row, unpadded: inputs only, what comes after the last target is dropped
     ids: Tensor  # [B, T] padded on the right with 0
-    predictors_N: Tensor  # index into the flattened [B x T] outputs that predicts each sampled token
-    targets_N: Tensor  # the sampled tokens
+    predictors_N: Tensor  # index into the flattened [B x T] outputs that predicts each token
+    targets_N: Tensor  # those tokens
     sampler_logp_N: Tensor  # the sampler's log-probabilities
     advantage_N: Tensor
+    row_of: dict[tuple[int, int], int]  # (row, place of a sampled token in its sample) -> index into the N tokens
 
     @property
     def num_tokens(self) -> int:
@@ -58,10 +59,10 @@ def to_batch(
     samples: Sequence[Sample],
     device: torch.device | str = "cpu",
     *,
-    trained: bool = True,
+    wanted: Sequence[Container[int]] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Batch:
-    """Tensors of one micro-batch. `trained`: sampled tokens are targets; without it only hints are read from the rows."""
+    """Tensors of one micro-batch. `wanted`: per sample, which of its sampled tokens are to be predicted (all by default)."""
     rows = [sample.ids[: input_length(sample)] for sample in samples]
     width = max(map(len, rows))
     ids = torch.zeros(len(rows), width, dtype=torch.long)
@@ -69,9 +70,11 @@ def to_batch(
     targets: list[int] = []
     logps: list[float] = []
     advantages: list[float] = []
+    row_of: dict[tuple[int, int], int] = {}
     for b, (sample, row) in enumerate(zip(samples, rows, strict=True)):
         ids[b, : len(row)] = torch.tensor(row, dtype=torch.long)
-        places = [t for t, sampled in enumerate(sample.sampled) if sampled and trained]
+        places = [t for t, sampled in enumerate(sample.sampled) if sampled and (wanted is None or t in wanted[b])]
+        row_of.update(((b, t), len(targets) + i) for i, t in enumerate(places))
         predictors += [b * width + t - 1 for t in places]
         targets += [sample.ids[t] for t in places]
         logps += [sample.logprobs[t] for t in places]
@@ -84,4 +87,5 @@ def to_batch(
         targets_N=torch.tensor(targets, dtype=torch.long, device=device),
         sampler_logp_N=torch.tensor(logps, dtype=dtype, device=device),
         advantage_N=torch.tensor(advantages, dtype=dtype, device=device),
+        row_of=row_of,
     )

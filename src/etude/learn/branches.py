@@ -12,7 +12,7 @@ On a CPU the two parts are two kernels whose results are merged by their log-sum
 masked; elsewhere keys are joined and masked. Exact for plain causal attention only (model/attention.py): `branches_reason` says why a
 model has to take `separate_hidden`, one full forward per hint, which is also the oracle.
 
-    B rows, H query heads, K key/value heads, T tokens, D head size; N rows of hidden states, one per token of a hinted turn
+    B rows, H query heads, K key/value heads, T tokens, D head size; M hidden states, one per token of a hinted turn
 
 Not here: whose weights (teacher.py), what is done with the hidden states (step.py).
 """
@@ -81,7 +81,7 @@ def branches_reason(model: nn.Module) -> str | None:
 
 @torch.no_grad()
 def branch_hidden(model: nn.Module, trunk: Trunk, branches: Sequence[Branch], max_tokens: int = 8192) -> Tensor:
-    """Teacher hidden states that predict the branches' turns, one after the other: [N, D]. At most `max_tokens` run at once."""
+    """Teacher hidden states that predict the branches' turns, one after the other: [M, D]. At most `max_tokens` run at once."""
     device = trunk.keys[0].device
     found = []
     for group in _groups(branches, max_tokens):

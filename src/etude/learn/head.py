@@ -1,4 +1,4 @@
-"""The vocabulary projection in fp32 chunks, and its hand-written gradient.
+"""A model without its head, and the head: hidden states -> logits in fp32 chunks, with a hand-written gradient.
 
     z = softcap(scale (h W^T + b)),   softcap(x) = c tanh(x / c) where the model has one
 
@@ -9,13 +9,11 @@ takes hidden states of the wanted positions only and walks over them in chunks; 
 anything of size [N, V]. The projection's output is fp32 for bf16 weights: rounding logits to bf16 leaves a loss within 3% but its
 gradient up to 32% wrong when two distributions are close (notes in docs/algorithms.md); fp64 weights stay fp64.
 
-`token_logprobs` is the one used by RL and by the supervised warm start. Its oracle is `oracle.dense_logprobs`.
-Not here: divergences between two distributions (feedback_kl.py).
+Not here: what is computed from the logits (vocabulary.py).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -118,41 +116,3 @@ def head_gradients(
 
 def chunks(num_rows: int, chunk: int) -> list[slice]:
     return [slice(first, min(first + chunk, num_rows)) for first in range(0, num_rows, chunk)]
-
-
-class _TokenLogprobs(torch.autograd.Function):
-    """log p(target) and the entropy of p, row by row; only the log-probability has a gradient: onehot - p."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden_ND: Tensor, weight: Tensor, bias: Tensor | None, head: Head, targets_N: Tensor, chunk: int
-    ) -> tuple[Tensor, Tensor]:
-        head = replace(head, weight=weight, bias=bias)
-        wide = head.widen()
-        logp_N = torch.empty(len(hidden_ND), dtype=head.dtype, device=hidden_ND.device)
-        entropy_N = torch.empty_like(logp_N)
-        for rows in chunks(len(hidden_ND), chunk):
-            logp_NV = torch.log_softmax(wide.logits(hidden_ND[rows]), -1)
-            logp_N[rows] = logp_NV.gather(1, targets_N[rows, None])[:, 0]
-            entropy_N[rows] = -(logp_NV.exp() * logp_NV).sum(-1)
-        ctx.save_for_backward(hidden_ND, weight, bias, targets_N)
-        ctx.head, ctx.chunk = head.detach(), chunk
-        ctx.mark_non_differentiable(entropy_N)
-        return logp_N, entropy_N
-
-    @staticmethod
-    def backward(ctx: Any, grad_N: Tensor, _entropy: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_ND, weight, bias, targets_N = ctx.saved_tensors
-        head = replace(ctx.head, weight=weight, bias=bias)
-
-        def chunk_grad(rows: slice, logits_NV: Tensor) -> Tensor:
-            grad_NV = torch.softmax(logits_NV, -1).mul_(-grad_N[rows, None])
-            return grad_NV.scatter_add_(1, targets_N[rows, None], grad_N[rows, None].to(grad_NV.dtype))
-
-        return (*head_gradients(head, hidden_ND, ctx.chunk, chunk_grad, ctx.needs_input_grad[:3]), None, None, None)
-
-
-def token_logprobs(hidden_ND: Tensor, head: Head, targets_N: Tensor, chunk: int = 256) -> tuple[Tensor, Tensor]:
-    """(log p(target) [N], entropy of p in nats [N]) in the head's dtype; the first has a gradient to hidden states and head."""
-    logp_N, entropy_N = _TokenLogprobs.apply(hidden_ND, head.weight, head.bias, head, targets_N, chunk)  # type: ignore[no-untyped-call]
-    return logp_N, entropy_N

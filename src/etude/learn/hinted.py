@@ -7,12 +7,13 @@
 Comparing a teacher with hint to the *student* would take the drift between their weights for the hint's effect; so the gate compares the
 teacher with itself. Every sampled token of the turn counts, its stop token included.
 
-    M = B x T places of the micro-batch; N tokens of hinted turns
+    N tokens that the micro-batch predicts, M tokens of hinted turns
 
-Not here: the divergence (feedback_kl.py), the teacher's forwards (teacher.py), the division by N_h and lambda (step.py).
+Not here: the divergence (divergence.py, vocabulary.py), the teacher's forwards (teacher.py), the division by N_h and lambda (step.py).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,10 +21,10 @@ from torch import Tensor
 from etude.config import FeedbackConfig, LossConfig
 from etude.learn.batch import Batch
 from etude.learn.branches import Trunk, branch_of
-from etude.learn.feedback_kl import cap_scale, token_divergence
-from etude.learn.head import Head, token_logprobs
+from etude.learn.feedback_kl import cap_scale
 from etude.learn.stats import HintedTurn, Tally
 from etude.learn.teacher import Teacher
+from etude.learn.vocabulary import Lesson, Projected, project
 from etude.types import HintSpan, Sample
 
 Place = tuple[int, int, HintSpan]
@@ -40,51 +41,52 @@ def fresh_hints(sample: Sample, config: FeedbackConfig, version: int | None) -> 
     return [span for span in sample.hints if span.hint_ids and fresh(span)]
 
 
-def feedback_sum(
-    batch: Batch,
-    places: Sequence[Place],
-    hidden_MD: Tensor,
-    head: Head,
-    loss: LossConfig,
-    feedback: FeedbackConfig,
-    teacher: Teacher,
-    trunk: Trunk | None,
-    tally: Tally,
-) -> Tensor:
-    """The sum over the micro-batch's hinted turns, undivided. `hidden_MD`: the student's, `trunk`: what its forward left behind."""
-    device, width = hidden_MD.device, batch.ids.shape[1]
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the teacher made of a micro-batch's hints; M tokens of hinted turns."""
+
+    lesson: Lesson
+    unhinted_logp_M: Tensor | None  # the teacher's, without the hint; None for a live teacher, whose weights are the student's
+    lengths: list[int]  # tokens of each hinted turn
+
+
+def read_hints(
+    batch: Batch, places: Sequence[Place], loss: LossConfig, feedback: FeedbackConfig, teacher: Teacher, trunk: Trunk | None
+) -> Reading:
+    """Run the teacher. `trunk`: what the student's forward left behind, for a live one that reads it."""
     branches = [branch_of(row, batch.samples[row], span) for row, _, span in places]
-    lengths = [span.stop - span.start for _, _, span in places]
-    predictors_N = torch.cat([torch.arange(row * width + s.start - 1, row * width + s.stop - 1, device=device) for row, _, s in places])
-    targets_N = torch.tensor([i for row, _, s in places for i in batch.samples[row].ids[s.start : s.stop]], device=device)
-    read, teacher_head = teacher.hinted(batch, branches, trunk, loss.micro_batch_tokens), teacher.head()
-    found = token_divergence(
-        hidden_MD.index_select(0, predictors_N),
-        read.hidden_ND,
-        targets_N,
-        student_head=head,
-        teacher_head=teacher_head,
-        divergence=feedback.divergence,
-        mix=feedback.mix,
-        chunk_tokens=loss.chunk_tokens,
-    )
-    unhinted_N = found.student_logp_N  # a live teacher's weights are the student's
-    if read.unhinted_ND is not None:
+    read, head = teacher.hinted(batch, branches, trunk, loss.micro_batch_tokens), teacher.head()
+    rows = [batch.row_of[row, t] for row, _, span in places for t in range(span.start, span.stop)]
+    unhinted_logp_M = None
+    if read.unhinted_MD is not None:
         with torch.no_grad():
-            unhinted_N, _ = token_logprobs(read.unhinted_ND, teacher_head, targets_N, loss.chunk_tokens)
-    effect_N, kl_N = found.teacher_logp_N - unhinted_N, found.divergence_N.detach()
-    effects = [float(turn.mean()) for turn in torch.split(effect_N, lengths)]
+            targets_M = batch.targets_N[torch.tensor(rows, device=batch.targets_N.device)]
+            unhinted_logp_M = project(read.unhinted_MD, targets_M, head, chunk=loss.chunk_tokens).logp_N
+    lesson = Lesson(read.hidden_MD, rows, head, feedback.divergence, feedback.mix)
+    return Reading(lesson, unhinted_logp_M, [span.stop - span.start for _, _, span in places])
+
+
+def feedback_sum(
+    batch: Batch, places: Sequence[Place], reading: Reading, found: Projected, feedback: FeedbackConfig, tally: Tally
+) -> Tensor:
+    """The sum over the micro-batch's hinted turns, undivided. `found`: the pass over the vocabulary that had the reading's lesson."""
+    lengths, divergence_M = reading.lengths, found.divergence_M
+    student_M = found.logp_N.detach()[torch.tensor(reading.lesson.rows, device=divergence_M.device)]
+    unhinted_M = student_M if reading.unhinted_logp_M is None else reading.unhinted_logp_M
+    effect_M, kl_M = found.teacher_logp_M - unhinted_M, divergence_M.detach()
+    effects = [float(turn.mean()) for turn in torch.split(effect_M, lengths)]
     gates = [not feedback.gate or effect <= -feedback.gate_margin for effect in effects]
-    gate_N = torch.tensor([float(gate) for gate, n in zip(gates, lengths, strict=True) for _ in range(n)], dtype=kl_N.dtype, device=device)
-    rho_N = _turn_ratio(batch, places, found.student_logp_N, lengths, feedback)
-    scale_N = cap_scale(found.divergence_N, feedback.token_cap)
-    total = (gate_N * rho_N * scale_N * found.divergence_N).sum()
-    tally.add({"feedback_loss": total.detach(), "feedback_kl": kl_N.sum(), "feedback_open_kl": (kl_N * gate_N).sum()})
-    tally.add({"hint_effect": effect_N.sum(), "feedback_capped": (scale_N < 1).sum(), "turn_ratio": rho_N.sum(), "gate_open": sum(gates)})
+    per_token = [float(gate) for gate, n in zip(gates, lengths, strict=True) for _ in range(n)]
+    gate_M = torch.tensor(per_token, dtype=kl_M.dtype, device=kl_M.device)
+    rho_M = _turn_ratio(batch, places, student_M, lengths, feedback)
+    scale_M = cap_scale(divergence_M, feedback.token_cap)
+    total = (gate_M * rho_M * scale_M * divergence_M).sum()
+    tally.add({"feedback_loss": total.detach(), "feedback_kl": kl_M.sum(), "feedback_open_kl": (kl_M * gate_M).sum()})
+    tally.add({"hint_effect": effect_M.sum(), "feedback_capped": (scale_M < 1).sum(), "turn_ratio": rho_M.sum(), "gate_open": sum(gates)})
     tally.counts["hinted_turns"] += len(places)
     tally.counts["hinted_tokens"] += sum(lengths)
     tally.counts["open_tokens"] += sum(n for n, gate in zip(lengths, gates, strict=True) if gate)
-    _report(batch, places, gates, effects, torch.split(kl_N, lengths), tally)
+    _report(batch, places, gates, effects, torch.split(kl_M, lengths), tally)
     return total
 
 
@@ -104,11 +106,11 @@ def _report(
         tally.hinted.append((index, turn))
 
 
-def _turn_ratio(batch: Batch, places: Sequence[Place], student_N: Tensor, lengths: Sequence[int], feedback: FeedbackConfig) -> Tensor:
+def _turn_ratio(batch: Batch, places: Sequence[Place], student_M: Tensor, lengths: Sequence[int], feedback: FeedbackConfig) -> Tensor:
     if feedback.turn_ratio == "none":
-        return torch.ones_like(student_N)
+        return torch.ones_like(student_M)
     sampler = [x for row, _, s in places for x in batch.samples[row].logprobs[s.start : s.stop]]
-    gap_N = student_N - torch.tensor(sampler, dtype=student_N.dtype, device=student_N.device)
+    gap_M = student_M - torch.tensor(sampler, dtype=student_M.dtype, device=student_M.device)
     # The token's own ratio is left out: the divergence is already an expectation over it.
-    before = [gap.cumsum(0) - gap for gap in torch.split(gap_N, list(lengths))]
+    before = [gap.cumsum(0) - gap for gap in torch.split(gap_M, list(lengths))]
     return torch.cat(before).exp().clamp(max=feedback.turn_ratio_cap)

@@ -1,7 +1,7 @@
 """Slow oracles of everything fast in learn/: full logits, autograd, one sample at a time, one full forward per hint. For tests.
 
-    dense_logprobs      of  head.token_logprobs
-    dense_divergence    of  feedback_kl.token_divergence
+    dense_logprobs      of  vocabulary.project
+    dense_divergence    of  divergence.divergence, divergence.slope, vocabulary.project
     oracle_step         of  step.accumulate
     branches.separate_hidden is that of branches.branch_hidden
 

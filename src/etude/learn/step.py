@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from etude.config import FeedbackConfig, LossConfig
 from etude.learn.batch import Batch, micro_batches, to_batch
 from etude.learn.branches import Trunk
-from etude.learn.head import Head, head_of, hidden_states, token_logprobs
-from etude.learn.hinted import feedback_sum, fresh_hints
+from etude.learn.head import head_of, hidden_states
+from etude.learn.hinted import feedback_sum, fresh_hints, read_hints
 from etude.learn.losses import rl_loss, sft_loss
 from etude.learn.stats import StepStats, Tally
 from etude.learn.teacher import Teacher
+from etude.learn.vocabulary import Projected, project
 from etude.model.attention import attention
 from etude.types import Sample
 
@@ -91,23 +92,27 @@ def accumulate(
     if feedback is not None:
         tally.counts["stale_hints"] = sum(bool(s.hint_ids) for x in samples for s in x.hints) - sum(map(len, spans))
     for indices, rewarded in _groups(samples, trained, hinted_only, loss.micro_batch_tokens):
-        batch = to_batch([samples[i] for i in indices], head.weight.device, trained=rewarded, dtype=head.dtype)
         places = [(row, i, span) for row, i in enumerate(indices) for span in spans[i]]
+        wanted = None if rewarded else [{t for span in spans[i] for t in range(span.start, span.stop)} for i in indices]
+        batch = to_batch([samples[i] for i in indices], head.weight.device, wanted=wanted, dtype=head.dtype)
         trunk = Trunk() if places and teacher is not None and teacher.reads_trunk else None
-        total: Tensor | None = None
+        total, reading = None, None
         with torch.set_grad_enabled(rewarded or weight != 0):
             with _keeping(trunk):
-                hidden_MD = hidden_states(model, batch.ids).flatten(0, 1)
+                states_ND = hidden_states(model, batch.ids).flatten(0, 1).index_select(0, batch.predictors_N)
+            if places:
+                assert feedback is not None
+                assert teacher is not None
+                reading = read_hints(batch, places, loss, feedback, teacher, trunk)
+            found = project(states_ND, batch.targets_N, head, None if reading is None else reading.lesson, loss.chunk_tokens)
             if rewarded:
-                total = _reward_sum(batch, hidden_MD, head, loss, reference, tally) / denominators.rl
-        if places:
-            assert feedback is not None
-            assert teacher is not None
-            with torch.set_grad_enabled(weight != 0):
-                part = feedback_sum(batch, places, hidden_MD, head, loss, feedback, teacher, trunk, tally)
-            if weight:
-                part = part * (weight / denominators.feedback)
-                total = part if total is None else total + part
+                total = _reward_sum(batch, found, loss, reference, tally) / denominators.rl
+            if reading is not None:
+                assert feedback is not None
+                part = feedback_sum(batch, places, reading, found, feedback, tally)
+                if weight:
+                    part = part * (weight / denominators.feedback)
+                    total = part if total is None else total + part
         if total is not None:
             total.backward()  # type: ignore[no-untyped-call]
         tally.count_batch(batch)
@@ -127,11 +132,11 @@ def accumulate_sft(
     tally.counts.update(samples=len(samples), skipped=done)
     for indices, _ in _groups(samples, kept, [], loss.micro_batch_tokens):
         batch = to_batch([samples[i] for i in indices], head.weight.device, dtype=head.dtype)
-        hidden_MD = hidden_states(model, batch.ids).flatten(0, 1)
-        logp_N, entropy_N = token_logprobs(hidden_MD.index_select(0, batch.predictors_N), head, batch.targets_N, loss.chunk_tokens)
-        part = sft_loss(logp_N)
+        states_ND = hidden_states(model, batch.ids).flatten(0, 1).index_select(0, batch.predictors_N)
+        found = project(states_ND, batch.targets_N, head, chunk=loss.chunk_tokens)
+        part = sft_loss(found.logp_N)
         (part.total / tokens).backward()  # type: ignore[no-untyped-call]
-        tally.add({"sft_loss": part.total.detach(), "entropy": entropy_N.sum()})
+        tally.add({"sft_loss": part.total.detach(), "entropy": found.entropy_N.sum()})
         tally.counts["sampled_tokens"] += part.count
         tally.count_batch(batch)
         done += len(indices)
@@ -164,16 +169,15 @@ def _keeping(trunk: Trunk | None) -> AbstractContextManager[None]:
     return nullcontext() if trunk is None else attention(trunk.plan)
 
 
-def _reward_sum(batch: Batch, hidden_MD: Tensor, head: Head, loss: LossConfig, reference: nn.Module | None, tally: Tally) -> Tensor:
+def _reward_sum(batch: Batch, found: Projected, loss: LossConfig, reference: nn.Module | None, tally: Tally) -> Tensor:
     """The RL sum of one micro-batch, undivided."""
-    logp_N, entropy_N = token_logprobs(hidden_MD.index_select(0, batch.predictors_N), head, batch.targets_N, loss.chunk_tokens)
     reference_N = None
     if loss.reference == "frozen":
         assert reference is not None
         with torch.no_grad():
-            rows_ND = hidden_states(reference, batch.ids).flatten(0, 1).index_select(0, batch.predictors_N)
-            reference_N, _ = token_logprobs(rows_ND, head_of(reference), batch.targets_N, loss.chunk_tokens)
-    part = rl_loss(logp_N, batch.sampler_logp_N, batch.advantage_N, loss, reference_N)
-    tally.add({"rl_loss": part.total.detach(), "entropy": entropy_N.sum(), **part.sums})
+            states_ND = hidden_states(reference, batch.ids).flatten(0, 1).index_select(0, batch.predictors_N)
+            reference_N = project(states_ND, batch.targets_N, head_of(reference), chunk=loss.chunk_tokens).logp_N
+    part = rl_loss(found.logp_N, batch.sampler_logp_N, batch.advantage_N, loss, reference_N)
+    tally.add({"rl_loss": part.total.detach(), "entropy": found.entropy_N.sum(), **part.sums})
     tally.counts["sampled_tokens"] += part.count
     return part.total

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Hinted:
-    hidden_ND: Tensor  # teacher, hint in context; one row per token of the hinted turns
-    unhinted_ND: Tensor | None  # the same weights without the hint; None for a live teacher
+    hidden_MD: Tensor  # teacher, hint in context; one row per token of the hinted turns
+    unhinted_MD: Tensor | None  # the same weights without the hint; None for a live teacher
 
 
 class Teacher:
@@ -116,7 +116,7 @@ class Teacher:
             plain_BTD = hidden_states(self.module, batch.ids[rows, :length])
         unhinted = [plain_BTD[b.row, b.prefix + b.num_header - 1 : b.prefix + len(b.ids) - b.num_hint] for b in own]
         if self.shares_prefix:
-            hidden_ND = branch_hidden(self.module, own_trunk, own, max_tokens)
+            hidden_MD = branch_hidden(self.module, own_trunk, own, max_tokens)
         else:
-            hidden_ND = separate_hidden(self.module, branches, batch.rows)
-        return Hinted(hidden_ND, torch.cat(unhinted))
+            hidden_MD = separate_hidden(self.module, branches, batch.rows)
+        return Hinted(hidden_MD, torch.cat(unhinted))

@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-import torch
 
 from etude.learn.batch import input_length, micro_batches, to_batch
 from etude.types import Sample
@@ -36,11 +35,11 @@ def test_predictors_stand_one_place_before_their_targets() -> None:
     assert batch.advantage_N.tolist() == [2.0, 2.0, -1.0]
 
 
-def test_a_batch_that_is_not_trained_has_rows_but_no_targets() -> None:
-    batch = to_batch([sample(10, {3, 6})], trained=False)
-    assert batch.ids.shape == (1, 6)
-    assert batch.targets_N.shape == (0,)
-    assert batch.advantage_N.dtype == torch.float32
+def test_only_the_wanted_tokens_are_predicted_and_each_is_found_by_its_place() -> None:
+    batch = to_batch([sample(10, {3, 6}), sample(8, {2, 5})], wanted=[{6}, {2, 3, 5}])
+    assert batch.targets_N.tolist() == [106, 102, 105]
+    assert batch.row_of == {(0, 6): 0, (1, 2): 1, (1, 5): 2}
+    assert batch.ids.shape == (2, 6)
 
 
 def test_groups_hold_every_sample_once_within_the_budget() -> None:

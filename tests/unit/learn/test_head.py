@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from etude.learn.head import Head, head_of, hidden_states, token_logprobs
+from etude.learn.head import Head, head_of, hidden_states
 from etude.learn.oracle import dense_logprobs
+from etude.learn.vocabulary import project
 
 
 def random_head(
@@ -15,6 +16,11 @@ def random_head(
     weight = torch.randn(41, 16, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
     offset = torch.randn(41, generator=g, dtype=torch.float64).to(dtype).requires_grad_() if bias else None
     return hidden, Head(weight, offset, scale, softcap), torch.randint(0, 41, (23,), generator=g)
+
+
+def token_logprobs(hidden: torch.Tensor, head: Head, targets: torch.Tensor, chunk: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
+    found = project(hidden, targets, head, chunk=chunk)
+    return found.logp_N, found.entropy_N
 
 
 def dense(hidden: torch.Tensor, head: Head) -> torch.Tensor:

@@ -92,10 +92,10 @@ def test_other_weights_read_hint_and_no_hint_as_full_forwards_would(make_model, 
     places = [(row, span) for row, sample in enumerate(samples) for span in sample.hints]
     branches = [branch_of(row, samples[row], span) for row, span in places]
     read = teacher.hinted(batch, branches, None)
-    torch.testing.assert_close(read.hidden_ND, separate_hidden(teacher.module, branches, [s.ids for s in samples]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(read.hidden_MD, separate_hidden(teacher.module, branches, [s.ids for s in samples]), rtol=0, atol=1e-12)
     with torch.no_grad():
         whole = [hidden_states(teacher.module, torch.tensor([samples[row].ids]))[0, s.start - 1 : s.stop - 1] for row, s in places]
-    torch.testing.assert_close(read.unhinted_ND, torch.cat(whole), rtol=0, atol=1e-12)
+    torch.testing.assert_close(read.unhinted_MD, torch.cat(whole), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["ema", "frozen", "live"])
@@ -104,7 +104,7 @@ def test_a_teacher_asks_for_no_gradient(make_model, make_samples, kind: str) -> 
     samples = make_samples(model, num=1)
     teacher = Teacher(model, kind)
     read = teacher.hinted(to_batch(samples), [branch_of(0, samples[0], span) for span in samples[0].hints], None)
-    assert not read.hidden_ND.requires_grad
+    assert not read.hidden_MD.requires_grad
     assert not teacher.head().weight.requires_grad
     if kind != "live":
         assert not any(p.requires_grad for p in teacher.module.parameters())
