@@ -13,7 +13,7 @@ _EAT = "import sys, time\nkept = []\nfor n in range(int(sys.argv[1])):\n  kept.a
 
 def an_endless_loop_ends_with_its_output_so_far(site: Site) -> None:
     with site.open() as sandbox:
-        result = shell(sandbox, "echo before; while :; do :; done", wall_s=0.4)
+        result = shell(sandbox, "echo before; while :; do :; done", wall_s=1.0)
         expect("result", (result.status, result.code, result.stdout), ("timeout", None, b"before\n"))
         expect("after", output(shell(sandbox, "echo fine")), "fine\n")
 
