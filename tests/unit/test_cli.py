@@ -34,9 +34,11 @@ def test_every_verb_explains_itself(verb):
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, named):
     shown = etude(*arguments, cwd=tmp_path)
     assert shown.returncode == 2
-    lines = shown.stderr.strip().splitlines()
-    assert len(lines) == 1
-    assert named in lines[0]
+    assert "Traceback" not in shown.stderr
+    *progress, message = shown.stderr.strip().splitlines()
+    assert message.startswith("etude: ")
+    assert named in message
+    assert all(line.startswith("[") for line in progress)
 
 
 def test_an_unknown_key_in_a_configuration_file_is_named(tmp_path):
