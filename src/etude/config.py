@@ -14,7 +14,7 @@ import msgspec
 Divergence = Literal["forward", "reverse", "jsd"]
 TeacherKind = Literal["ema", "live", "frozen"]
 Reference = Literal["none", "frozen", "sampler"]
-TurnRatio = Literal["none", "prefix"]
+TurnRatio = Literal["none", "prefix", "teacher"]
 
 
 def _require(name: str, value: Any, allowed: str, ok: bool, remedy: str) -> None:
@@ -80,8 +80,8 @@ class FeedbackConfig:
     """By at least so many nats a token."""
     token_cap: float = 0.0
     """Nats: a token's D and its gradient are scaled down to this; 0: no cap."""
-    turn_ratio: TurnRatio = "none"
-    """Rho: 1, or the prefix ratio inside the turn."""
+    turn_ratio: TurnRatio = "teacher"
+    """Rho: 1 (none), the importance ratio of the turn so far (prefix), or how far the hinted teacher would have written it (teacher)."""
     turn_ratio_cap: float = 2.0
     """The prefix ratio is truncated here."""
     max_staleness: int = 4

@@ -2,8 +2,12 @@
 
     L_feedback = sum over hinted turns g of  gate_g  sum over its tokens t of  rho_t  min(1, cap / D_t)  D(p_t, q_t)
     gate_g     = 1 if the mean over t of log q(y_t | hint) - log q(y_t | no hint) is at most -margin, same teacher weights; else 0
-    rho_t      = 1, or min(product over earlier tokens u of the turn of pi(y_u) / mu(y_u), cap), detached
+    rho_t      = product over earlier tokens u of the turn of r_u, detached
+                 r_u = 1 ("none"), or pi(y_u) / mu(y_u), the product truncated ("prefix": corrects staleness), or
+                 min(1, q(y_u | hint) / q(y_u | no hint)) ("teacher")
 
+"teacher" is the default: after a prefix that the hinted teacher would not have written, say the name of a tool that is not there, its
+opinion of what follows is outside all it has learned, and teaching it made runs collapse (docs/log.md).
 Comparing a teacher with hint to the *student* would take the drift between their weights for the hint's effect; so the gate compares the
 teacher with itself. Every sampled token of the turn counts, its stop token included.
 
@@ -78,7 +82,7 @@ def feedback_sum(
     gates = [not feedback.gate or effect <= -feedback.gate_margin for effect in effects]
     per_token = [float(gate) for gate, n in zip(gates, lengths, strict=True) for _ in range(n)]
     gate_M = torch.tensor(per_token, dtype=kl_M.dtype, device=kl_M.device)
-    rho_M = _turn_ratio(batch, places, student_M, lengths, feedback)
+    rho_M = _turn_ratio(batch, places, student_M, effect_M, lengths, feedback)
     scale_M = cap_scale(divergence_M, feedback.token_cap)
     total = (gate_M * rho_M * scale_M * divergence_M).sum()
     tally.add({"feedback_loss": total.detach(), "feedback_kl": kl_M.sum(), "feedback_open_kl": (kl_M * gate_M).sum()})
@@ -106,11 +110,18 @@ def _report(
         tally.hinted.append((index, turn))
 
 
-def _turn_ratio(batch: Batch, places: Sequence[Place], student_M: Tensor, lengths: Sequence[int], feedback: FeedbackConfig) -> Tensor:
+def _turn_ratio(
+    batch: Batch, places: Sequence[Place], student_M: Tensor, effect_M: Tensor, lengths: Sequence[int], feedback: FeedbackConfig
+) -> Tensor:
     if feedback.turn_ratio == "none":
         return torch.ones_like(student_M)
+    if feedback.turn_ratio == "teacher":
+        return _before(effect_M.clamp(max=0), lengths).exp()
     sampler = [x for row, _, s in places for x in batch.samples[row].logprobs[s.start : s.stop]]
     gap_M = student_M - torch.tensor(sampler, dtype=student_M.dtype, device=student_M.device)
-    # The token's own ratio is left out: the divergence is already an expectation over it.
-    before = [gap.cumsum(0) - gap for gap in torch.split(gap_M, list(lengths))]
-    return torch.cat(before).exp().clamp(max=feedback.turn_ratio_cap)
+    return _before(gap_M, lengths).exp().clamp(max=feedback.turn_ratio_cap)
+
+
+def _before(log_ratio_M: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Sum over the earlier tokens of the turn. A token's own ratio is left out: the divergence is already an expectation over it."""
+    return torch.cat([turn.cumsum(0) - turn for turn in torch.split(log_ratio_M, list(lengths))])

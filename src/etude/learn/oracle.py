@@ -82,20 +82,23 @@ def _hinted_turn(
         unhinted_NV = _logits(teacher, sample.ids, device)[span.start - 1 : span.stop - 1]
     student_NV = logits_TV[span.start - 1 : span.stop - 1]
     targets_N = torch.tensor(sample.ids[span.start : span.stop], device=device)
-    effect = (dense_logprobs(teacher_NV, targets_N)[0] - dense_logprobs(unhinted_NV, targets_N)[0]).mean()
-    if feedback.gate and effect > -feedback.gate_margin:
+    effect_N = dense_logprobs(teacher_NV, targets_N)[0] - dense_logprobs(unhinted_NV, targets_N)[0]
+    if feedback.gate and effect_N.mean() > -feedback.gate_margin:
         return torch.zeros((), device=device)
     divergence_N = dense_divergence(student_NV, teacher_NV, feedback.divergence, feedback.mix)
     total = torch.zeros((), dtype=divergence_N.dtype, device=device)
     prefix = 1.0
     logp_N = dense_logprobs(student_NV, targets_N)[0].detach()
     for t in range(len(targets_N)):
-        weight = 1.0 if feedback.turn_ratio == "none" else min(prefix, feedback.turn_ratio_cap)
+        weight = min(prefix, feedback.turn_ratio_cap)
         size = float(divergence_N[t].detach())
         if feedback.token_cap and size > feedback.token_cap:
             weight *= feedback.token_cap / size
         total = total + weight * divergence_N[t]
-        prefix *= float(torch.exp(logp_N[t] - sample.logprobs[span.start + t]))
+        if feedback.turn_ratio == "prefix":
+            prefix *= float(torch.exp(logp_N[t] - sample.logprobs[span.start + t]))
+        elif feedback.turn_ratio == "teacher":
+            prefix *= min(1.0, float(torch.exp(effect_N[t])))
     return total
 
 

@@ -51,6 +51,8 @@ FEEDBACKS = [
     FeedbackConfig(teacher="live", divergence="jsd", mix=0.2, gate=False),
     FeedbackConfig(gate=False, token_cap=0.5),
     FeedbackConfig(gate=False, turn_ratio="prefix", turn_ratio_cap=1.3),
+    FeedbackConfig(gate=False, turn_ratio="none"),
+    FeedbackConfig(gate=False, turn_ratio="teacher", teacher="live"),
     FeedbackConfig(gate_margin=0.02),
 ]
 
