@@ -47,7 +47,7 @@ class Candidate:
             return self.targets[0].path
         largest = max(self.targets, key=lambda d: (d.end_line - d.line, d.key))
         more = f" and {len(self.targets) - 1} more" if len(self.targets) > 1 else ""
-        return f"{largest.path}::{largest.qualname}{more}"
+        return f"{largest.path}:{largest.line} {largest.qualname}{more}"
 
 
 def find_candidates(
@@ -90,6 +90,8 @@ def attribute(
         for owner, reached in run.items():
             for place in reached:
                 place = (place[0], place[1])
+                if owner in outside and place[1] <= 1:
+                    continue  # the module's own code, which has the line of a definition at the very top
                 if place not in places:
                     definition = index.sources[place[0]].enclosing(place[1]) if place[0] in known else None
                     places[place] = definition.key if definition and not definition.is_class else None

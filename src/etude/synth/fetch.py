@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +64,11 @@ class Fetched:
 
 
 @contextmanager
-def fetch(source: str) -> Iterator[Fetched]:
-    """The repository, in a folder that is there until the block ends. UserError where it cannot be had."""
+def fetch(source: str, *, pip_options: Sequence[str] = ()) -> Iterator[Fetched]:
+    """The repository, in a folder that is there until the block ends. UserError where it cannot be had.
+
+    `pip_options`: for a release, on top of the user's own settings, such as ("--no-index", "--find-links", folder).
+    """
     path = Path(source).expanduser()
     with TemporaryDirectory(prefix="etude-fetch-") as scratch:
         if path.is_dir():
@@ -75,7 +78,7 @@ def fetch(source: str) -> Iterator[Fetched]:
         elif GIT_URL.fullmatch(source):
             yield Fetched(folder=_clone(source, Path(scratch, "tree")), name=_repository_name(source), source=source)
         elif match := RELEASE.fullmatch(source):
-            archive = _download(source, Path(scratch))
+            archive = _download(source, Path(scratch), pip_options)
             yield Fetched(folder=unpack(archive, Path(scratch, "tree")), name=match[1], source=f"{source} sdist")
         elif path.is_file():
             raise UserError(f"{source} is no archive that can be unpacked; known are {', '.join(ARCHIVES)}")
@@ -94,7 +97,7 @@ def unpack(archive: Path, target: Path) -> Path:
             with tarfile.open(archive) as tar:
                 tar.extractall(target, filter="data")
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise UserError(f"{archive.name} cannot be unpacked: {error}") from None
+        raise UserError(f"{archive.name} cannot be unpacked: {str(error).splitlines()[0].rstrip(':')}") from None
     inside = list(target.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
 
@@ -108,13 +111,13 @@ def _clone(url: str, target: Path) -> Path:
     return target
 
 
-def _download(release: str, scratch: Path) -> Path:
+def _download(release: str, scratch: Path, pip_options: Sequence[str]) -> Path:
     """The source distribution of a release, by pip with the user's own index settings."""
     guard, target = scratch / "guard", scratch / "sdist"
     guard.mkdir()
     target.mkdir()
     (guard / "sitecustomize.py").write_text(ANSWER)
-    options = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--use-pep517", "--no-input", "--quiet"]
+    options = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--use-pep517", "--no-input", "--quiet", *pip_options]
     command = [sys.executable, "-m", "pip", "download", *options, "--disable-pip-version-check", "--dest", str(target), "--", release]
     _run(command, {"PYTHONPATH": str(guard), "PYTHONNOUSERSITE": "1"}, f"pip cannot download {release}")
     archives = [path for path in target.iterdir() if path.name.endswith(ARCHIVES)]
