@@ -108,8 +108,10 @@ class TasksConfig:
 
     source: str = "toolz==1.0.0"
     """The demo's repository: a folder, a git URL, an archive, or NAME==VERSION of a PyPI sdist."""
-    candidates: int = 100
-    """Of the repository, tried at most when tasks are built; each is removed and stubbed."""
+    candidates: int = 60
+    """Of the repository, tried at most when tasks are built."""
+    mode: Literal["stub", "remove", "both"] = "stub"
+    """How they are cut when tasks are built: body raises NotImplementedError (the easiest band), definition gone, or a task of each."""
     held_out_share: float = 0.3
     """Of the chosen tasks, by whole source files."""
     easiest: int = 40
@@ -117,6 +119,7 @@ class TasksConfig:
 
     def __post_init__(self) -> None:
         _require("tasks.held_out_share", self.held_out_share, "0 up to 0.9", 0 <= self.held_out_share <= 0.9, "0.3 is usual")
+        _one_of("tasks.mode", self.mode, Literal["stub", "remove", "both"])
         _require("tasks.candidates", self.candidates, "1 or more", self.candidates >= 1, "100 is enough for a small library")
         _require("tasks.easiest", self.easiest, "0 or more", self.easiest >= 0, "0 takes all")
 

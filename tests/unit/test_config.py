@@ -7,7 +7,7 @@ import pytest
 from etude.config import AgentConfig, Config, EvaluateConfig, ModelConfig, RLConfig, TasksConfig, WarmupConfig, from_toml, to_toml
 
 KNOBS = {
-    "tasks": "source candidates held_out_share easiest",
+    "tasks": "source candidates mode held_out_share easiest",
     "model": "path dtype threads",
     "agent": "turns context_tokens turn_tokens observation_chars instruction_chars temperature shaping",
     "warmup": "steps batch per_task checkpoint_every lr hinted_share bad_call_rate",
