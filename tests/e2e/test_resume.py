@@ -17,7 +17,29 @@ import torch
 from etude.model.tiny import tiny_folder
 from etude.synth.build import BuildOptions, build_tasks
 
-SETTINGS = ["--model.dtype=float32", "--model.threads=1", "--seed=3", "--warmup.steps=4", "--warmup.batch=2", "--warmup.per-task=1", "--warmup.lr=1e-2", "--warmup.checkpoint-every=1", "--agent.context-tokens=4000", "--agent.turns=2", "--agent.turn-tokens=12", "--rl.steps=2", "--rl.tasks-per-step=1", "--rl.group-size=3", "--rl.slots=3", "--rl.lr=1e-2", "--rl.keep-checkpoints=1", "--feedback.no-gate", "--evaluate.tasks=1", "--evaluate.rollouts-per-task=2", "--tasks.held-out-share=0.3"]
+SETTINGS = [
+    "--model.dtype=float32",
+    "--model.threads=1",
+    "--seed=3",
+    "--warmup.steps=4",
+    "--warmup.batch=2",
+    "--warmup.per-task=1",
+    "--warmup.lr=1e-2",
+    "--warmup.checkpoint-every=1",
+    "--agent.context-tokens=4000",
+    "--agent.turns=2",
+    "--agent.turn-tokens=12",
+    "--rl.steps=2",
+    "--rl.tasks-per-step=1",
+    "--rl.group-size=3",
+    "--rl.slots=3",
+    "--rl.lr=1e-2",
+    "--rl.keep-checkpoints=1",
+    "--feedback.no-gate",
+    "--evaluate.tasks=1",
+    "--evaluate.rollouts-per-task=2",
+    "--tasks.held-out-share=0.3",
+]
 
 
 @pytest.fixture(scope="module")
