@@ -27,15 +27,16 @@ def divergence(logp_NV: Tensor, logq_NV: Tensor, kind: Divergence, mix: float) -
     raise ValueError(f"divergence is {kind!r}, allowed is 'forward', 'reverse' or 'jsd': choose one of them")
 
 
-def slope(logp_NV: Tensor, logq_NV: Tensor, kind: Divergence, mix: float) -> Tensor:
-    """Gradient of D with respect to the student's logits [N, V]."""
-    p_NV = logp_NV.exp()
+def slope(student_NV: Tensor, teacher_NV: Tensor, kind: Divergence, mix: float) -> Tensor:
+    """Gradient of D with respect to the student's logits [N, V], from both logits."""
     if kind == "forward":
-        return p_NV.sub_(logq_NV.exp())
-    log_ratio_NV = logp_NV - (logq_NV if kind == "reverse" else _mixture(logp_NV, logq_NV, mix))
+        return torch.softmax(student_NV, -1).sub_(torch.softmax(teacher_NV, -1))
+    logp_NV, logq_NV = torch.log_softmax(student_NV, -1), torch.log_softmax(teacher_NV, -1)
+    p_NV = logp_NV.exp()
+    log_ratio_NV = logp_NV.sub_(logq_NV if kind == "reverse" else _mixture(logp_NV, logq_NV, mix))
     kl_N1 = (p_NV * log_ratio_NV).sum(-1, keepdim=True)
     slope_NV = log_ratio_NV.sub_(kl_N1).mul_(p_NV)
-    return slope_NV if kind == "reverse" else slope_NV / mix
+    return slope_NV if kind == "reverse" else slope_NV.div_(mix)
 
 
 def _mixture(logp_NV: Tensor, logq_NV: Tensor, mix: float) -> Tensor:

@@ -101,16 +101,22 @@ class _Project(torch.autograd.Function):
             torch.empty(n, dtype=dtype, device=states_ND.device) for n in (len(states_ND), len(states_ND), len(rows_M), len(rows_M))
         )
         index_N, known_N = targets_N.clamp(min=0), targets_N >= 0
+        kept: list[Tensor] = []  # the teacher's logits, where they are no more than one chunk: spares projecting them again
         for rows in chunks(len(states_ND), chunk):
             logp_NV = torch.log_softmax(logits_of(wide, states_ND[rows]), -1)
             logp_N[rows] = logp_NV.gather(1, index_N[rows, None])[:, 0] * known_N[rows]
             entropy_N[rows] = -(logp_NV.exp().mul_(logp_NV)).sum(-1)
             for part in _lessons(lesson.rows, rows):
                 at_M = rows_M[part]
-                logq_MV = torch.log_softmax(logits_of(teacher_head, lesson.states_MD[part]), -1)
+                teacher_MV = logits_of(teacher_head, lesson.states_MD[part])
+                logq_MV = torch.log_softmax(teacher_MV, -1)
+                if len(rows_M) <= chunk:
+                    kept.append(teacher_MV)
                 divergence_M[part] = divergence(logp_NV[at_M - rows.start], logq_MV, lesson.kind, lesson.mix)
                 logq_M[part] = logq_MV.gather(1, index_N[at_M, None])[:, 0] * known_N[at_M]
         ctx.save_for_backward(states_ND, weight, bias, targets_N)
+        if kept:
+            lesson = replace(lesson, states_MD=torch.cat(kept), head=None)
         ctx.head, ctx.lesson, ctx.chunk = head, lesson, chunk
         ctx.mark_non_differentiable(entropy_N, logq_M)
         ctx.set_materialize_grads(False)
@@ -140,8 +146,7 @@ class _Project(torch.autograd.Function):
             slopes = []
             for part in _lessons(rows, part_N):
                 at_M = rows_M[part] - part_N.start
-                logq_MV = torch.log_softmax(logits_of(teacher_head, teacher_MD[part]), -1)
-                slope_MV = slope(torch.log_softmax(logits_NV[at_M], -1), logq_MV, lesson.kind, lesson.mix)
+                slope_MV = slope(logits_NV[at_M], logits_of(teacher_head, teacher_MD[part]), lesson.kind, lesson.mix)
                 slopes.append((at_M, slope_MV.mul_(weight_M[part, None])))
             if logp_grad_N is None:
                 grad_NV = torch.zeros_like(logits_NV)
