@@ -12,7 +12,8 @@ Everything between the rollouts and the gradient is etude.learn: credit, samples
 All arms of a seed start from one warm-started checkpoint and see the same tasks. At the end of each training, over fresh episodes:
 
     invalid_rate   invalid calls / calls        accuracy   share of right answers        turns   per episode
-    collapsed      the training ended below half of its start's accuracy, or answers at once: fewer than 1.2 turns an episode
+    collapsed      trainings that ended below half of their start's accuracy, or that answer at once: fewer than 1.2 turns an episode
+    runaway        trainings that ended with more invalid calls than the reward alone left on the same seed
 
     python -m benchmarks.feedback_ablation --results FILE.jsonl [--jobs N] [--seeds N] [--quick]
 
@@ -299,25 +300,29 @@ def summary(records: Iterable[dict[str, Any]], arms: Sequence[Arm]) -> tuple[lis
     """(rows for people: mean and range over seeds, the same as numbers per arm: means)."""
     records = list(records)
     starts = list({record["seed"]: record["start"] for record in records}.values())
-    rows = [row("start", starts, None)]
+    rewarded = {record["seed"]: record["invalid_rate"] for record in records if record["arm"] == Arm().name}
+    rows = [row("start", starts)]
     found = {}
     for arm in arms:
         own = [record for record in records if record["arm"] == arm.name]
         if own:
-            collapsed = sum(record["collapsed"] for record in own)
-            rows.append(row(arm.name, own, collapsed))
+            counts = {
+                "collapsed": sum(record["collapsed"] for record in own),
+                "runaway": sum(record["invalid_rate"] > rewarded.get(record["seed"], 1.0) for record in own),
+            }
+            rows.append(row(arm.name, own) | counts)
             means = {key: statistics.mean(record[key] for record in own) for key in ("invalid_rate", "accuracy", "turns")}
-            found[arm.name] = {**means, "seeds": len(own), "collapsed": collapsed}
+            found[arm.name] = {**means, "seeds": len(own), **counts}
     return rows, found
 
 
-def row(name: str, records: Sequence[dict[str, Any]], collapsed: int | None) -> dict[str, Any]:
+def row(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     def spread(key: str, digits: int) -> str:
         values = [record[key] for record in records]
         return f"{statistics.mean(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
     shown = {"invalid_rate": spread("invalid_rate", 3), "accuracy": spread("accuracy", 3), "turns": spread("turns", 2)}
-    return {"arm": name, **shown, "seeds": len(records), "collapsed": "-" if collapsed is None else str(collapsed)}
+    return {"arm": name, **shown, "seeds": len(records), "collapsed": None, "runaway": None}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
