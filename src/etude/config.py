@@ -108,7 +108,7 @@ class TasksConfig:
 
     source: str = "toolz==1.0.0"
     """The demo's repository: a folder, a git URL, an archive, or NAME==VERSION of a PyPI sdist."""
-    candidates: int = 60
+    candidates: int = 100
     """Of the repository, tried at most when tasks are built."""
     mode: Literal["stub", "remove", "both"] = "stub"
     """How they are cut when tasks are built: body raises NotImplementedError (the easiest band), definition gone, or a task of each."""

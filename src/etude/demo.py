@@ -102,6 +102,7 @@ def open_run(config: Config, path: Path, *, again: bool) -> tuple[Config, RunFol
 def build_stage(config: Config, folder: Path, backend: Bubblewrap, view: View) -> TaskStore:
     """The tasks of config.tasks.source; those of a finished build are taken as they are."""
     from etude.synth.build import BuildOptions, Progress, build_tasks
+    from etude.synth.cut import Mode
 
     def tell(progress: Progress) -> None:
         if progress.stage == "tasks":
@@ -113,9 +114,9 @@ def build_stage(config: Config, folder: Path, backend: Bubblewrap, view: View) -
 
     view.stage("build tasks")
     if not (folder / "built").exists():
-        build_tasks(
-            config.tasks.source, folder, options=BuildOptions(max_candidates=config.tasks.candidates), backend=backend, progress=tell
-        )
+        modes: tuple[Mode, ...] = ("remove", "stub") if config.tasks.mode == "both" else (config.tasks.mode,)
+        options = BuildOptions(modes=modes, max_candidates=config.tasks.candidates)
+        build_tasks(config.tasks.source, folder, options=options, backend=backend, progress=tell)
         write_atomically(folder / "built", f"{config.tasks.source}\n")
     return TaskStore.open(folder)
 
@@ -155,8 +156,7 @@ def open_session(config: Config, run: RunFolder, store: TaskStore, backend: Bubb
     resume(learner, run, config)
     done = learner.step if learner.phase == "rl" else 0
     truncate(run.path / "metrics.jsonl", done if learner.phase == "rl" else learner.step, warmup=learner.phase == "warmup")
-    engine = LocalEngine(model, slots=config.rl.slots)
-    engine.version = done
+    engine = LocalEngine(model, slots=config.rl.slots, reproducible=config.model.dtype == "float32", version=done)
     return Session(
         config=config, run=run, harness=harness, learner=learner, engine=engine, metrics=Metrics(run.path / "metrics.jsonl"), view=view
     )
