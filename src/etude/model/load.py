@@ -151,3 +151,21 @@ def load_model(path: Path | str, dtype: torch.dtype | str = torch.bfloat16) -> P
     if missing:
         raise UserError(f"model folder {path} has weights that do not fit its config.json: {len(missing)} missing, e.g. {missing[0]}")
     return cast(PreTrainedModel, model.eval())
+
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
+
+
+def save_model(model: PreTrainedModel, source: Path, target: Path) -> None:
+    """A Hugging Face folder of `model` with the tokenizer files of `source`. Replaces `target` as a whole."""
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        with _quiet():
+            model.save_pretrained(work / "model")
+        for name in TOKENIZER_FILES:
+            if (source / name).is_file():
+                shutil.copy(source / name, work / "model" / name)
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(work / "model", target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
