@@ -20,7 +20,7 @@ check: setup
 	@$(PY) -m pytest tests/unit/test_imports.py
 
 bench: setup
-	@for name in feedback_cost feedback_memory feedback_ablation sandbox tasks_yield rollout_throughput; do \
+	@for name in feedback_cost feedback_memory feedback_ablation sandbox tasks_yield; do \
 		echo "== $$name"; $(PY) -m benchmarks.$$name --quick || exit 1; done
 
 format:
