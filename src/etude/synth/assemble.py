@@ -21,7 +21,7 @@ from etude.synth.discover import TEST_FOLDERS, Layout
 from etude.synth.prove import Proof
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Rejected, Workshop, write_tree
-from etude.synth.write import instruction
+from etude.synth.write import instruction, missing_names
 from etude.types import Environment, Limits, Repo, Symbol, Task
 
 BANDS = ((40, "S"), (200, "M"), (1000, "L"))  # up to so many lines of gold
@@ -43,6 +43,10 @@ def assemble(
     rules = make_rules(workshop.repo, tree.files(workshop.original), protected=protected, environment=workshop.environment)
     cut, gold = _patches(workshop, proof, rules)
     tests = _functions(baseline, proof.fail_to_pass)
+    text = instruction(workshop, proof, tests, words)
+    missing = missing_names(workshop, proof, tests, words, text)
+    if missing:
+        raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
     symbols = tuple(_symbol(definition) for definition in sorted((*proof.cut.removed, *proof.cut.stubbed), key=lambda d: d.key))
     gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
     digest = hashlib.sha256("\0".join((workshop.repo.digest, mode, cut)).encode("utf-8", "surrogateescape")).hexdigest()
@@ -50,7 +54,7 @@ def assemble(
         id=f"{workshop.repo.name}-{mode}-{_slug(candidate)}-{digest[:8]}",
         repo=workshop.repo,
         environment=environment,
-        instruction=instruction(workshop, proof, tests, words),
+        instruction=text,
         cut=cut,
         gold=gold,
         fail_to_pass=proof.fail_to_pass,

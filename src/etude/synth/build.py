@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etude import tree
-from etude.errors import UserError
+from etude.errors import SandboxError, UserError
 from etude.grade.environment import make_environment
 from etude.grade.runner import BETWEEN, COLLECT
 from etude.sandbox.protocol import Backend
@@ -99,12 +99,15 @@ def build_tasks(
             scratch=Path(scratch),
         )
         say(Progress(stage="fetch", done=1, total=1, note=f"{layout.name}: {len(sources)} Python files"))
-        baseline = measure_baseline(workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note)))
+        workshop, baseline = measure_baseline(
+            workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
+        )
         workshop = replace(workshop, limits=Limits(wall_s=FLOOR_S + SLOWDOWN * baseline.seconds))
         found = find_candidates(
             workshop.index, layout.sources, baseline.stable, baseline.reach, (COLLECT, BETWEEN), max_share=options.max_share
         )
-        tasks, rejected, tried = _try_all(_Maker(workshop, environment, baseline), found[: options.max_candidates], options, say)
+        useful = [candidate for candidate in found if any(_applies(mode, candidate) for mode in options.modes)]
+        tasks, rejected, tried = _try_all(_Maker(workshop, environment, baseline), useful[: options.max_candidates], options, say)
     if not tasks:
         first = next(iter(rejected.items()), None)
         raise UserError(f"{layout.name} gives no task: {len(found)} candidates{f', first {first[0]}: {first[1]}' if first else ''}")
@@ -164,19 +167,28 @@ class _Maker:
         self.words = {path: words_of(text) for path, text in texts.items()}
 
     def attempt(self, candidate: Candidate, mode: Mode) -> Task | str:
-        """The task, or the reason why there is none."""
-        try:
-            proof = prove(self.workshop, self.baseline, candidate, mode)
-            return assemble(self.workshop, self.environment, self.baseline, candidate, mode, proof, self.words)
-        except Rejected as error:
-            return str(error)
+        """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
+        for last in (False, True):
+            try:
+                proof = prove(self.workshop, self.baseline, candidate, mode)
+                return assemble(self.workshop, self.environment, self.baseline, candidate, mode, proof, self.words)
+            except Rejected as error:
+                return str(error)
+            except SandboxError:
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+
+def _applies(mode: Mode, candidate: Candidate) -> bool:
+    return mode == "remove" or candidate.kind in ("function", "class")
 
 
 def _try_all(
     maker: _Maker, candidates: Sequence[Candidate], options: BuildOptions, say: Report
 ) -> tuple[list[Task], dict[str, str], dict[Mode, int]]:
     """(tasks in the order of candidates, rejections, mode -> tried)."""
-    jobs = [(each, mode) for each in candidates for mode in options.modes if mode == "remove" or each.kind in ("function", "class")]
+    jobs = [(candidate, mode) for candidate in candidates for mode in options.modes if _applies(mode, candidate)]
     tasks: dict[str, Task] = {}  # by cut patch: two candidates may come to the same cut
     rejected: dict[str, str] = {}
     tried = dict.fromkeys(options.modes, 0)

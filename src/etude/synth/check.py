@@ -34,8 +34,9 @@ class CheckReport:
 def check_task(task: Task, store: TaskStore, backend: Backend) -> CheckReport:
     """Raises: UserError where the store lacks what the task needs, SandboxError where a sandbox failed."""
     problems: list[str] = []
-    for order in ("plain", "shuffled"):
-        run = _run(task, store.workspace(task), store, backend, order)
+    orders: tuple[Order, ...] = ("plain", "shuffled")
+    for order in orders:
+        run = _run(task, store.workspace(task), store, backend, order, (*task.fail_to_pass, *task.pass_to_pass))
         there = sorted(set(run.collected) & set(task.fail_to_pass))
         problems += [f"the agent sees {len(there)} hidden tests, first {there[0]}"] if there else []
         problems += _not_passed(run, task.pass_to_pass, f"in the agent's tree, {order}")
@@ -64,7 +65,7 @@ def _shuffled(task: Task, store: TaskStore, backend: Backend) -> list[str]:
         return problems + _not_passed(_run(task, Path(name, "gold"), store, backend, "shuffled", ids), ids, "with gold, shuffled")
 
 
-def _run(task: Task, folder: Path, store: TaskStore, backend: Backend, order: Order, ids: Sequence[str] | None = None) -> TestRun:
+def _run(task: Task, folder: Path, store: TaskStore, backend: Backend, order: Order, ids: Sequence[str]) -> TestRun:
     folder.chmod(0o755)
     with backend.open(folder, environment=store.environment(task.environment), limits=task.limits) as sandbox:
         return run_tests(sandbox, task.repo, ids=ids, order=order, seed=SEED, wall_s=task.limits.wall_s)

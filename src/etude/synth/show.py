@@ -32,7 +32,7 @@ def show_task(task: Task, store: TaskStore, *, gold: bool = False) -> Renderable
             "gone" if task.mode == "remove" else "stubbed", f"{symbol.path}:{symbol.line} {symbol.qualname} ({symbol.num_lines} lines)"
         )
     facts.add_row("tests", f"{len(task.fail_to_pass)} must come to pass, {len(task.pass_to_pass)} must keep passing")
-    facts.add_row("agent's tree", str(store.path / ".cache"))
+    facts.add_row("original", str(store.snapshot(task.repo)))
     parts: list[RenderableType] = [
         Panel(facts, title=task.id, title_align="left"),
         Rule("instruction", align="left"),

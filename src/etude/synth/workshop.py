@@ -1,8 +1,9 @@
 """Where candidates are tried: one repository, its baseline, and runs of its tests on changed copies of it.
 
-In: a frozen original, its layout and index, a sandbox backend; out: `Workshop.run(changes)`, a TestRun in a sandbox of its own.
-The baseline is five runs of the original: plain twice, traced plain and traced reversed, shuffled. A test is stable if it passed in all
-of them; only stable tests tell anything later.
+In: a frozen original, its layout and index, a sandbox backend; out: `Workshop.open(changes)`, a sandbox on a changed copy, and
+`run_in`, a TestRun in it. The baseline is five runs of the original: plain twice, traced plain and traced reversed, shuffled. A test is
+stable if it passed in all of them; only stable tests tell anything later. In a suite that takes long, the few tests that take most of its
+time are left out after the first run: every candidate would pay for them several times.
 
 Not here: what is concluded from a run (prove.py), what is changed (cut.py).
 """
@@ -13,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from etude import tree
@@ -30,6 +31,8 @@ Changes = Mapping[str, bytes | None]  # path -> new bytes, None: removed
 BASELINE: tuple[tuple[Order, bool], ...] = (("plain", False), ("plain", True), ("reversed", True), ("shuffled", False), ("plain", False))
 SHUFFLE_SEED = 1
 BASELINE_WALL_S = 900.0
+LONG_S = 20.0  # a suite whose tests take longer together
+SLOW_SHARE = 0.02  # is run without the tests that each take more than this share of it
 MIN_PASSING = 0.5  # below, the suite counts as failing
 IMPORTS = """
 import importlib, json, os, sys
@@ -78,6 +81,8 @@ class Workshop:
     backend: Backend
     limits: Limits
     scratch: Path
+    left_out: frozenset[str] = frozenset()  # slow tests
+    chosen: tuple[str, ...] | None = None  # what is run instead of everything, if some are left out
     log: list[str] = field(default_factory=list)  # order of every run of pytest so far
 
     @contextmanager
@@ -89,12 +94,10 @@ class Workshop:
             with self.backend.open(folder, environment=self.environment, limits=self.limits) as sandbox:
                 yield sandbox
 
-    def run_in(
-        self, sandbox: Sandbox, *, order: Order = "plain", ids: Iterable[str] | None = None, skip: Sequence[str] = (), trace: bool = False
-    ) -> TestRun:
+    def run_in(self, sandbox: Sandbox, *, order: Order = "plain", ids: Iterable[str] | None = None, trace: bool = False) -> TestRun:
         self.log.append(order)
-        chosen = None if ids is None else sorted(ids)
-        paths = None if chosen is None else sorted({path_of(self.index, id) for id in chosen} - set(skip))
+        chosen = self.chosen if ids is None else tuple(sorted(ids))
+        paths = None if chosen is None else sorted({path_of(self.index, id) for id in chosen})
         wall_s = self.limits.wall_s
         return run_tests(sandbox, self.repo, ids=chosen, paths=paths, order=order, seed=SHUFFLE_SEED, trace=trace, wall_s=wall_s)
 
@@ -108,8 +111,8 @@ class Workshop:
             return frozenset()
 
 
-def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], None]) -> Baseline:
-    """UserError where the suite cannot be used: nothing runs, too much fails, it does not end."""
+def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], None]) -> tuple[Workshop, Baseline]:
+    """The workshop without slow tests, and the baseline. UserError where the suite cannot be used: nothing runs, too much fails."""
     runs: list[TestRun] = []
     for number, (order, trace) in enumerate(BASELINE):
         progress(number, len(BASELINE), f"{order}{', traced' if trace else ''}")
@@ -119,12 +122,16 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
                 imports = workshop.importable(sandbox, modules)
             runs.append(workshop.run_in(sandbox, order=order, trace=trace))
         _refuse_bad(workshop, runs[-1])
+        if number == 0:
+            slow = slow_tests(runs[0].durations)
+            chosen = tuple(sorted(set(runs[0].collected) - slow)) if slow else None
+            workshop = replace(workshop, left_out=slow, chosen=chosen)
     progress(len(BASELINE), len(BASELINE), "")
     outcomes: dict[str, set[str]] = {}
     for run in runs:
-        for id in run.collected:
+        for id in set(run.collected) - workshop.left_out:
             outcomes.setdefault(id, set()).add(run.outcomes.get(id, "missing"))
-    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs))
+    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs)) - workshop.left_out
     stable = frozenset(id for id, seen in outcomes.items() if seen == {"passed"} and id in everywhere)
     if len(stable) < MIN_PASSING * len(outcomes):
         first = min(id for id in outcomes if id not in stable)
@@ -133,17 +140,24 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
             f"the tests of {workshop.layout.name} fail: only {len(stable)} of {len(outcomes)} pass every time; "
             f"first {first}{': ' + message if message else ''}"
         )
-    return Baseline(
+    dropped = {id: "/".join(sorted(seen)) for id, seen in outcomes.items() if id not in stable} | dict.fromkeys(workshop.left_out, "slow")
+    return workshop, Baseline(
         collected=everywhere,
         stable=stable,
-        dropped={id: "/".join(sorted(seen)) for id, seen in sorted(outcomes.items()) if id not in stable},
+        dropped=dict(sorted(dropped.items())),
         imports=imports,
         tests={id: locate(workshop.index, id) for id in sorted(everywhere)},
         reach=tuple(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
-        seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if not trace),
+        seconds=min(run.result.wall_s for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),
         traced_seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         num_runs=len(BASELINE),
     )
+
+
+def slow_tests(durations: Mapping[str, float]) -> frozenset[str]:
+    """The tests that a long suite is run without."""
+    total = sum(durations.values())
+    return frozenset(id for id, seconds in durations.items() if total > LONG_S and seconds > SLOW_SHARE * total)
 
 
 def write_tree(original: Path, changes: Changes, folder: Path) -> None:

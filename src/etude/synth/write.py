@@ -78,7 +78,7 @@ def signature(definition: Definition) -> str:
         returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
         lines.append(f"{kind} {node.name}({ast.unparse(node.args)}){returns}:")
     else:
-        bases = ", ".join(ast.unparse(base) for base in [*node.bases, *(k.value for k in node.keywords)])
+        bases = ", ".join([*map(ast.unparse, node.bases), *map(ast.unparse, node.keywords)])
         lines.append(f"class {node.name}({bases}):" if bases else f"class {node.name}:")
     return "\n".join(lines)
 
