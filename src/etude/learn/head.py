@@ -7,7 +7,7 @@
 Full logits of a long context are the largest tensor of a training step (100k tokens x 152k entries in fp32: 61 GB). Everything here
 takes hidden states of the wanted positions only and walks over them in chunks; the backward projects again instead of keeping
 anything of size [N, V]. The projection's output is fp32 for bf16 weights: rounding logits to bf16 leaves a loss within 3% but its
-gradient up to 32% wrong when two distributions are close (notes in docs/algorithms.md); fp64 weights stay fp64.
+gradient up to 32% wrong when two distributions are close (docs/algorithms.md, section 5); fp64 weights stay fp64.
 
 Not here: what is computed from the logits (vocabulary.py).
 """
