@@ -13,6 +13,8 @@ beyond a session's end is masked, adds exact zeros, and the result is the same t
 Not here: which session is where (local.py), models whose attention is not plain causal (model/attention.py refuses them).
 """
 
+import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,14 +51,23 @@ class LayerShape:
     value_size: int
 
 
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros, because what is masked still takes part in a product and must be finite. On the CPU pages that the system zeroes on
+    first use: torch.zeros would write all of them.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)
+
+
 class KeyValues:
-    """The buffers. On Linux a CPU buffer takes memory only where it has been written."""
+    """The buffers: `keys[layer]` and `values[layer]`, [rows, K, C, D]. On the CPU they take memory only where they are written."""
 
     def __init__(self, shapes: Sequence[LayerShape], rows: int, row_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         self.shapes, self.rows, self.row_tokens, self.dtype, self.device = tuple(shapes), rows, row_tokens, dtype, device
-        # zeros: what is masked still takes part in a product, so it must be finite
-        self.keys = [torch.zeros(rows, s.heads, row_tokens, s.key_size, dtype=dtype, device=device) for s in shapes]
-        self.values = [torch.zeros(rows, s.heads, row_tokens, s.value_size, dtype=dtype, device=device) for s in shapes]
+        self.keys = [_zeros((rows, s.heads, row_tokens, s.key_size), dtype, device) for s in shapes]
+        self.values = [_zeros((rows, s.heads, row_tokens, s.value_size), dtype, device) for s in shapes]
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Give row `target` the first `length` tokens of row `source`."""

@@ -2,6 +2,7 @@
 
     engine = LocalEngine(model, slots=32)
     completions = engine.generate(requests)      # up to `slots` at a time; a slot is refilled when its sequence ends
+    for request, completion in engine.stream(source): ...        # the same, with requests that come as others end
     engine.version += 1                          # after a weight update: what is kept from older weights is dropped
 
 Sessions keep their keys and values between calls, so the next turn costs only the tokens that are new (the longest common prefix
@@ -24,9 +25,9 @@ Log-probabilities are of the distribution sampled from, temperature included; tr
 Not here: attention other than plain causal (UserError); top-k and top-p; several threads, one caller at a time.
 """
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -34,12 +35,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from etude.engine.kv import KERNEL_BLOCK, KeyValues, LayerShape, Span, packed
+from etude.engine.kv import KERNEL_BLOCK, KeyValues, Span, packed
+from etude.engine.probe import evaluating, probe
 from etude.engine.protocol import Completion, Request
 from etude.engine.sampling import sample
 from etude.engine.sessions import Session, Sessions, common_prefix
-from etude.errors import EngineError, UserError
-from etude.model.attention import NAME, attention, causal, plain_causal
+from etude.errors import EngineError
+from etude.model.attention import attention
 
 _PREFILL_TOKENS, _REPRODUCIBLE_PREFILL_TOKENS = 512, 128
 _WORTH_SHARING = 16
@@ -62,7 +64,6 @@ class Stats:
 class _Live:
     """A request that has a slot."""
 
-    index: int
     request: Request
     ids: list[int]  # its context
     session: Session
@@ -72,6 +73,16 @@ class _Live:
     shared: int = 0  # tokens of it
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+
+def _longest(request: Request) -> int:
+    """Tokens of its context when it ends."""
+    return len(request.ids) + request.max_tokens
+
+
+def _in_use(live: Iterable[_Live]) -> list[Session]:
+    return [one.session for one in live]
 
 
 class LocalEngine:
@@ -101,7 +112,7 @@ class LocalEngine:
         self._context, self._vocabulary = int(text.max_position_embeddings), int(text.vocab_size)
         parameter = next(model.parameters())
         self._device = parameter.device
-        shapes, self._group = _probe(model)
+        shapes, self._group = probe(model)
         self._sessions = Sessions(capacity_tokens, partial(KeyValues, shapes, dtype=parameter.dtype, device=parameter.device))
 
     @property
@@ -125,64 +136,73 @@ class LocalEngine:
         """Tokens whose keys and values are kept."""
         return self._sessions.tokens()
 
-    @torch.inference_mode()
     def generate(self, requests: Sequence[Request], *, on_tokens: Callable[[int], None] | None = None) -> list[Completion]:
         """See engine/protocol.py."""
-        self._check(requests)
-        if not requests:
-            return []
-        rows = self._sessions.reserve(max(len(request.ids) + request.max_tokens for request in requests))
-        numbered = list(enumerate(requests))
-        if self.reproducible:  # rows do not follow the order of arrival
-            numbered.sort(key=lambda pair: pair[1].session)
-        queue, live = deque(numbered), list[_Live]()
-        done: dict[int, Completion] = {}
-        with _evaluating(self.model):
-            while queue or live:
-                while queue and len(live) < min(self.slots, rows):
-                    live.append(self._admit(*queue.popleft(), live))
-                ready = self._step(live)
+        batches = [list(requests)]
+        done = {request.session: answer for request, answer in self.stream(lambda idle: batches.pop() if batches else None, on_tokens)}
+        return [done[request.session] for request in requests]
+
+    @torch.inference_mode()
+    def stream(
+        self, source: Callable[[bool], Sequence[Request] | None], on_tokens: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[Request, Completion]]:
+        """Serve requests as they come, and give each one back as it ends, so that slots are full while others run their tools.
+
+        `source(idle)` is called before every step for new requests; an empty sequence is none at present (called with `idle` true
+        the engine has nothing to do, so the source may wait), None is the end. Setting `version` between two steps leaves what is
+        under way with keys and values of the older weights; the completion says which version sampled each token.
+        """
+        queue, live = deque[Request](), list[_Live]()
+        ended = False
+        with evaluating(self.model):
+            while queue or live or not ended:
+                if not ended:
+                    fresh = source(not queue and not live)
+                    ended = fresh is None
+                    queue += self._checked(fresh or (), queue, live)
+                while queue and len(live) < self.slots and self._sessions.reserve(_longest(queue[0]), _in_use(live)):
+                    live.append(self._admit(queue.popleft(), live))
+                ready = self._step(live) if live else []
                 if ready and on_tokens is not None:
                     on_tokens(len(ready))
                 for one in ready:
                     stopped = one.sampled[-1] in one.request.stop_ids
                     if stopped or len(one.sampled) == one.request.max_tokens:
                         live.remove(one)
-                        versions = (self._version,) * len(one.sampled)
-                        done[one.index] = Completion(
-                            ids=tuple(one.sampled), logprobs=tuple(one.logprobs), versions=versions, stopped=stopped
+                        answer = Completion(
+                            ids=tuple(one.sampled), logprobs=tuple(one.logprobs), versions=tuple(one.versions), stopped=stopped
                         )
-        return [done[index] for index in range(len(requests))]
+                        yield one.request, answer
 
-    def _check(self, requests: Sequence[Request]) -> None:
-        """ValueError for what cannot be served."""
-        seen: set[str] = set()
+    def _checked(self, requests: Sequence[Request], queue: Iterable[Request], live: Iterable[_Live]) -> list[Request]:
+        """The requests, in the order they are served. ValueError for what cannot be."""
+        seen = {request.session for request in queue} | {one.request.session for one in live}
         limit = min(self._context, self._sessions.capacity_tokens)
         for request in requests:
             who = f"session {request.session!r}"
             if request.session in seen:
-                raise ValueError(f"two requests of {who} in one call: a session answers one request at a time")
+                raise ValueError(f"two requests of {who} at one time: a session answers one request after the other")
             seen.add(request.session)
             if not request.ids or not 0 <= min(request.ids) <= max(request.ids) < self._vocabulary:
                 raise ValueError(f"{who}: its context must be at least one id, each in 0..{self._vocabulary - 1}")
-            if request.max_tokens < 1 or not request.temperature >= 0:
+            if request.max_tokens < 1 or not 0 <= request.temperature < math.inf:
                 raise ValueError(f"{who}: max_tokens {request.max_tokens} must be at least 1, temperature {request.temperature} at least 0")
-            longest = len(request.ids) + request.max_tokens
-            if longest > limit:
+            if _longest(request) > limit:
                 raise ValueError(
-                    f"{who} needs {len(request.ids)} + {request.max_tokens} = {longest} tokens; the model's context is {self._context}, "
+                    f"{who} needs {len(request.ids)} + {request.max_tokens} tokens; the model's context is {self._context}, "
                     f"the engine's capacity_tokens {self._sessions.capacity_tokens}: shorten it, or raise capacity_tokens"
                 )
+        return sorted(requests, key=lambda request: request.session) if self.reproducible else list(requests)
 
-    def _admit(self, index: int, request: Request, live: Sequence[_Live]) -> _Live:
+    def _admit(self, request: Request, live: Sequence[_Live]) -> _Live:
         """Give a request its row, and find what of its context need not be computed."""
         ids = list(request.ids)
-        session = self._sessions.open(request.session, ids, {one.session.row for one in live})
+        session = self._sessions.open(request.session, ids, _in_use(live))
         self.stats.dropped = self._sessions.dropped
         self.stats.reused += len(session.ids)
         generator = torch.Generator().manual_seed(request.seed % 2**63)
         uniforms = torch.rand(request.max_tokens, generator=generator, dtype=torch.float64).tolist()
-        one = _Live(index, request, ids, session, uniforms, ids[len(session.ids) :])
+        one = _Live(request, ids, session, uniforms, ids[len(session.ids) :])
         best, holder = len(session.ids) + _WORTH_SHARING - 1, None
         for other in self._sessions.others(session):
             length = self._whole(min(common_prefix(other.ids, ids), self._lendable(other), len(ids) - 1))
@@ -253,6 +273,7 @@ class LocalEngine:
         for one, token, logprob in zip(ready, tokens, logprobs, strict=False):
             one.sampled.append(token)
             one.logprobs.append(logprob)
+            one.versions.append(self._version)
             one.pending = [token]
         self.stats.sampled += len(ready)
         return ready
@@ -290,40 +311,3 @@ class LocalEngine:
             self.stats.computed += count if not one.sampled else 0
         self.stats.forwards += 1
         return logits, ready
-
-
-@contextmanager
-def _evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Without dropout inside the block."""
-    training = model.training
-    if training:
-        model.eval()
-    try:
-        yield
-    finally:
-        if training:
-            model.train()
-
-
-@torch.inference_mode()
-def _probe(model: PreTrainedModel) -> tuple[list[LayerShape], int]:
-    """Shapes of every layer's keys and values, and query heads per key/value head, from one call. UserError: not plain causal."""
-    seen: dict[int, LayerShape] = {}
-    groups: set[int] = set()
-
-    def look(layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        seen[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
-        groups.add(query.shape[1] // key.shape[1])
-        return causal(layer, query, key, value, scaling)
-
-    config = model.config.get_text_config()
-    if model.config._attn_implementation == NAME and plain_causal(model.config):
-        device = next(model.parameters()).device
-        with attention(look), _evaluating(model):
-            model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=device), use_cache=False, logits_to_keep=1)
-    if sorted(seen) != list(range(config.num_hidden_layers)) or len(groups) != 1:
-        raise UserError(
-            f"the local engine samples from models with plain causal attention in every layer; this {model.config.model_type} model "
-            "has another kind (sliding windows, linear attention, state space), or was not loaded by load_model: choose another model"
-        )
-    return [seen[layer] for layer in range(config.num_hidden_layers)], groups.pop()

@@ -67,35 +67,40 @@ class Sessions:
         if buffers:
             self._kv = None
 
-    def reserve(self, longest: int) -> int:
-        """Make rows that hold `longest` tokens; returns how many rows there are. No session may be in use."""
-        if self._kv is None or self._kv.row_tokens < longest:
-            row_tokens = KERNEL_BLOCK
-            while row_tokens < longest:
-                row_tokens *= 2
-            rows = max(1, self.capacity_tokens // row_tokens)
-            while len(self._named) > rows:
-                self._drop(())
-            kept = list(self._named.values())
-            if self._kv is None:
-                self._kv = self._make(rows, row_tokens)
-            else:
-                self._kv = self._kv.resized(rows, row_tokens, [(session.row, len(session.ids)) for session in kept])
-            for row, session in enumerate(kept):
-                session.row = row
-        return self._kv.rows
+    def reserve(self, longest: int, in_use: Collection[Session]) -> bool:
+        """Make room for one more context of `longest` tokens beside the sessions in use; False if it has to wait for one of them.
 
-    def open(self, name: str, ids: Sequence[int], in_use: Collection[int]) -> Session:
+        Sessions may change their rows, so spans are made after it.
+        """
+        if self._kv is not None and self._kv.row_tokens >= longest:
+            return len(in_use) < self._kv.rows
+        row_tokens = KERNEL_BLOCK
+        while row_tokens < longest:
+            row_tokens *= 2
+        rows = max(1, self.capacity_tokens // row_tokens)
+        if len(in_use) >= rows:
+            return False
+        if self._kv is None:
+            self._kv = self._make(rows, row_tokens)
+            return True
+        while len(kept := self._with_rows(in_use)) > rows:
+            self._drop(in_use)
+        self._kv = self._kv.resized(rows, row_tokens, [(session.row, len(session.ids)) for session in kept])
+        for row, session in enumerate(kept):
+            session.row = row
+        return True
+
+    def open(self, name: str, ids: Sequence[int], in_use: Collection[Session]) -> Session:
         """The session, with a row, cut back to what it has in common with `ids` (the last of which is always left to compute).
 
-        Rows in `in_use` are not taken from their sessions.
+        Sessions in use keep their rows; reserve() has found that one is left.
         """
         self._tick += 1
         session = self._named.get(name)
         if session is None:
-            if len(self._named) >= self.kv.rows:
+            if len(self._with_rows(in_use)) >= self.kv.rows:
                 self._drop(in_use)
-            taken = {other.row for other in self._named.values()}
+            taken = {other.row for other in self._with_rows(in_use)}
             session = Session(next(row for row in range(self.kv.rows) if row not in taken))
             self._named[name] = session
         session.used = self._tick
@@ -113,8 +118,15 @@ class Sessions:
         target.ids[:] = source.ids[:length]
         target.aligned = min(source.aligned, length)
 
-    def _drop(self, in_use: Collection[int]) -> None:
+    def _with_rows(self, in_use: Collection[Session]) -> list[Session]:
+        """Every session that has a row: the named ones, and those that were forgotten while in use."""
+        named = list(self._named.values())
+        rows = {session.row for session in named}
+        return named + [session for session in in_use if session.row not in rows]
+
+    def _drop(self, in_use: Collection[Session]) -> None:
         """Forget the session that was used longest ago."""
-        idle = [(session.used, name) for name, session in self._named.items() if session.row not in in_use]
+        busy = {session.row for session in in_use}
+        idle = [(session.used, name) for name, session in self._named.items() if session.row not in busy]
         del self._named[min(idle)[1]]
         self.dropped += 1
