@@ -12,7 +12,7 @@ from etude.synth.build import BuildOptions, build_tasks
 from etude.synth.check import check_task
 
 FILES = {
-    "calc/__init__.py": "from .ops import *\nfrom .shapes import Circle, area\n\nplus = add\n",
+    "calc/__init__.py": "from .ops import *\nfrom .shapes import Circle\n\nplus = add\n",
     "calc/ops.py": (
         b"\xef\xbb\xbf__all__ = ['add', 'scale', 'mean']\r\n\r\n\r\n"
         b"def add(a, b):\r\n    return a + b\r\n\r\n\r\n"
@@ -23,9 +23,11 @@ FILES = {
     ),
     "calc/shapes.py": (
         "# -*- coding: latin-1 -*-\nimport math\n\n\nclass Circle:\n    def __init__(self, radius):\n        self.radius = radius\n\n"
-        "    @property\n    def diameter(self):\n        return self.radius * 2\n\n    @diameter.setter\n    def diameter(self, value):\n"
-        "        self.radius = value / 2\n\n\ndef area(circle):\n    return math.pi * circle.radius ** 2\n\n\nNAME = 'Größe'"
+        "    @property\n    def diameter(self):\n        return math.fsum([self.radius, self.radius])\n\n"
+        "    @diameter.setter\n    def diameter(self, value):\n        self.radius = value / 2\n\n\nNAME = 'Größe'"
     ).encode("latin-1"),
+    "calc/bad_syntax.py": "def f(:\n",
+    "calc/bad_bytes.py": b"x = '\xe9'\n",
     "tests/test_ops.py": (
         "import itertools\n\nimport pytest\nfrom calc import add, mean, plus, scale\n\n\ndef test_add():\n    assert add(1, 2) == 3\n\n\n"
         "def test_plus():\n    assert plus(1, 1) == 2\n\n\ndef test_add_again():\n    assert add(2, 2) == 4\n\n\n"
@@ -34,7 +36,7 @@ FILES = {
         "def test_mean():\n    assert mean([1, 3]) == 2\n    with pytest.raises(ZeroDivisionError):\n        mean([])\n"
     ),
     "tests/test_shapes.py": (
-        "import os\n\nfrom calc.shapes import Circle, area\n\n\ndef test_area():\n    assert round(area(Circle(1)), 2) == 3.14\n\n\n"
+        "import os\n\nfrom calc.shapes import Circle\n\n\n"
         "class TestCircle:\n    def test_diameter(self):\n        assert Circle(2).diameter == 4\n\n"
         "    def test_set(self):\n        circle = Circle(2)\n        circle.diameter = 6\n        assert circle.radius == 3\n\n\n"
         "def test_order():\n    assert 'SEEN' not in os.environ\n\n\n"
@@ -42,7 +44,7 @@ FILES = {
     ),
     "setup.py": "raise SystemExit('nobody runs this')\n",
 }
-OPTIONS = BuildOptions(max_candidates=7)
+OPTIONS = BuildOptions(max_candidates=5)
 
 
 def lay(folder, files):
@@ -74,9 +76,16 @@ def test_tasks_of_both_modes_come_out(built):
     tasks = store.tasks()
     assert [task.id for task in tasks] == list(report.tasks)
     assert {task.mode for task in tasks} == {"remove", "stub"}
-    assert {s.qualname for t in tasks for s in t.symbols} == {"scale", "mean", "area", "Circle", "Circle.diameter", "Circle.__init__"}
+    assert {s.qualname for t in tasks for s in t.symbols} == {"scale", "mean", "Circle", "Circle.diameter", "Circle.__init__"}
     assert [event.stage for event in progress][:2] == ["fetch", "fetch"]
     assert (progress[-1].done, progress[-1].total) == (progress[-1].total, sum(report.tried.values()))
+
+
+def test_files_that_cannot_be_read_are_skipped_and_named(built):
+    assert built[0].skipped == {
+        "calc/bad_bytes.py": "not utf-8 at byte 5; a coding cookie would say what else it is",
+        "calc/bad_syntax.py": "syntax error at line 1: invalid syntax",
+    }
 
 
 def test_a_test_that_depends_on_the_order_is_dropped(built):
@@ -95,14 +104,16 @@ def test_gold_scores_one_and_the_cut_scores_nothing(built, backend):
         assert "passed" not in cut.fail_to_pass.values()
 
 
-def test_a_check_from_the_files_alone_agrees_and_finds_a_wrong_task(built, backend):
+def test_a_check_from_the_files_alone_finds_what_is_wrong(built, backend):
     _, store, _ = built
-    task = next(task for task in store.tasks() if task.mode == "remove")
-    assert check_task(task, store, backend).problems == ()
-    wrong = replace(task, fail_to_pass=(*task.fail_to_pass, "tests/test_shapes.py::test_one"), gold="")
-    problems = " ".join(check_task(wrong, store, backend).problems)
-    assert "the agent sees 1 hidden tests" in problems
-    assert "gold does not solve it" in problems
+    task = next(task for task in store.tasks() if task.mode == "stub" and task.symbols[0].qualname == "mean")
+    wrong = replace(task, fail_to_pass=(*task.fail_to_pass, "tests/test_shapes.py::test_one"))
+    assert check_task(wrong, store, backend).problems == (
+        "the agent sees 1 hidden tests, first tests/test_shapes.py::test_one",
+        "the agent sees 1 hidden tests, first tests/test_shapes.py::test_one",
+        "1 tests pass without the feature, first tests/test_shapes.py::test_one",
+        "1 tests pass without the feature in shuffled order, first tests/test_shapes.py::test_one",
+    )
 
 
 def test_the_agent_sees_neither_the_feature_nor_its_tests(built):
@@ -120,10 +131,8 @@ def test_the_agent_sees_neither_the_feature_nor_its_tests(built):
 
 def test_a_latin_1_file_is_cut_and_keeps_its_bytes(built):
     _, store, _ = built
-    task = next(task for task in store.tasks() if "area" in {s.qualname for s in task.symbols} and task.mode == "remove")
-    data = (store.workspace(task) / "calc/shapes.py").read_bytes()
-    assert data.endswith(b"        self.radius = value / 2\n\n\nNAME = 'Gr\xf6\xdfe'")
-    assert b"import math" not in data
+    task = next(task for task in store.tasks() if [s.qualname for s in task.symbols] == ["Circle"] and task.mode == "remove")
+    assert (store.workspace(task) / "calc/shapes.py").read_bytes() == b"# -*- coding: latin-1 -*-\n\n\nNAME = 'Gr\xf6\xdfe'"
 
 
 def test_a_getter_is_stubbed_and_its_setter_left_alone(built):
@@ -161,8 +170,8 @@ def test_another_build_gives_the_same_bytes(built, tmp_path, backend):
     """In one thread, with fewer candidates: what both builds make is equal, file by file."""
     _, store, _ = built
     folder = lay(tmp_path / "calc-repo", FILES)
-    report = build_tasks(str(folder), tmp_path / "tasks", options=BuildOptions(max_candidates=2, jobs=1), backend=backend)
-    assert len(report.tasks) == 4
+    report = build_tasks(str(folder), tmp_path / "tasks", options=BuildOptions(max_candidates=1, jobs=1), backend=backend)
+    assert len(report.tasks) == 2
     for id in report.tasks:
         assert (tmp_path / f"tasks/{id}.json").read_bytes() == (store.path / f"{id}.json").read_bytes()
 
@@ -201,19 +210,3 @@ def test_bad_input_is_one_clear_line(tmp_path, backend, name):
     with pytest.raises(UserError, match=why) as error:
         build_tasks(str(lay(tmp_path / "repo", files)), tmp_path / "tasks", backend=backend)
     assert "\n" not in str(error.value)
-
-
-def test_files_that_cannot_be_read_are_skipped_and_named(tmp_path, backend):
-    files = {
-        "calc/__init__.py": "",
-        "calc/good.py": "def f(x):\n    y = x\n    return y\n",
-        "calc/bad_syntax.py": "def f(:\n",
-        "calc/bad_bytes.py": b"x = '\xe9'\n",
-        "test_calc.py": "from calc.good import f\n\n\ndef test_f(): assert f(1) == 1\n" + "".join(f"def test_{x}(): pass\n" for x in "abc"),
-    }
-    report = build_tasks(str(lay(tmp_path / "repo", files)), tmp_path / "tasks", options=BuildOptions(modes=("stub",)), backend=backend)
-    assert report.skipped == {
-        "calc/bad_bytes.py": "not utf-8 at byte 5; a coding cookie would say what else it is",
-        "calc/bad_syntax.py": "syntax error at line 1: invalid syntax",
-    }
-    assert report.valid == {"stub": 1}
