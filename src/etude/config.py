@@ -31,7 +31,7 @@ def _one_of(name: str, value: Any, choices: Any) -> None:
 class LossConfig:
     """The reward's part of the loss, and how the step is cut into pieces."""
 
-    tokens_per_rollout: float = 1024.0
+    tokens_per_rollout: float = 256.0
     """The constant that the token sum of a rollout is divided by; only scales the learning rate."""
     ratio_cap: float = 2.0
     """The importance weight pi/mu is truncated here."""
@@ -150,7 +150,7 @@ class AgentConfig:
     """Sampled in one turn, at most."""
     observation_chars: int = 400
     """Of one tool result; the rest is cut and said so."""
-    instruction_chars: int = 600
+    instruction_chars: int = 400
     """Of the task's instruction."""
     temperature: float = 1.0
     """Training assumes 1."""
@@ -168,18 +168,18 @@ class AgentConfig:
 class WarmupConfig:
     """The supervised warm start on rollouts of a scripted expert, with and without hints in context."""
 
-    steps: int = 40
+    steps: int = 26
     """Optimizer steps; 0: no warm start."""
     batch: int = 4
     """Demonstrations a step."""
-    per_task: int = 5
+    per_task: int = 4
     """Demonstrations made of every training task."""
     checkpoint_every: int = 20
     """Steps."""
     lr: float = 1e-4
     hinted_share: float = 0.4
     """Of the demonstrations: hints in context, no bad call."""
-    bad_call_rate: float = 0.3
+    bad_call_rate: float = 0.5
     """Of the turns of the others: an invalid call first."""
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class RLConfig:
     """No task is drawn twice in a run."""
     group_size: int = 6
     """Rollouts a task."""
-    lr: float = 2e-5
+    lr: float = 5e-5
     warmup_steps: int = 0
     """Of the learning rate."""
     max_grad_norm: float = 1.0
@@ -226,7 +226,7 @@ class RLConfig:
 class EvaluateConfig:
     tasks: int = 8
     """Held-out tasks, the easiest; 0: all."""
-    rollouts_per_task: int = 4
+    rollouts_per_task: int = 3
 
     def __post_init__(self) -> None:
         _require("evaluate.tasks", self.tasks, "0 or more", self.tasks >= 0, "0 takes all")

@@ -32,7 +32,7 @@ from etude.store import TaskStore
 from etude.studio.live import Live
 from etude.studio.report import write_report
 from etude.studio.summary import end_table, run_summary
-from etude.train import Learner, View, resume, train, warm_start
+from etude.train import Learner, View, rate_shower, resume, train, warm_start
 from etude.types import Rollout, Task
 
 EXPECTED_S = {
@@ -192,6 +192,7 @@ def evaluate_stage(name: str, tasks: Sequence[Task], session: Session, *, title:
         run=session.run,
         open_at_once=session.config.rl.slots,
         on_rollout=lambda rollout: session.view.advance(),
+        on_tokens=rate_shower(session.view),
     )
     session.metrics.log("stage", name=f"evaluate {name}", seconds=time.monotonic() - begun)
     return rollouts

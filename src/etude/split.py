@@ -27,8 +27,9 @@ def source_files(task: Task) -> frozenset[str]:
 def split_by_file(tasks: Sequence[Task], *, held_out_share: float) -> tuple[list[Task], list[Task]]:
     """(train, held out), each from easy to hard, without a source file in common.
 
-    Files that occur together in one task stay together. Whole clusters of files go to the held-out side, the smallest first, until it has
-    `held_out_share` of the tasks; the largest cluster always trains.
+    Files that occur together in one task stay together. The held-out side takes whole clusters of files, the largest that still fits into
+    `held_out_share` of the tasks first (so few files as can be, and room for a comparison); the largest cluster of all always trains. Where
+    none fits, the smallest is taken.
     """
     clusters: list[set[str]] = []
     for task in tasks:
@@ -36,13 +37,14 @@ def split_by_file(tasks: Sequence[Task], *, held_out_share: float) -> tuple[list
         touching = [c for c in clusters if c & files]
         clusters = [c for c in clusters if not c & files] + [files.union(*touching)]
     counts = Counter(min(c) for task in tasks for c in clusters if c & source_files(task))
-    order = sorted(clusters, key=lambda c: (counts[min(c)], min(c)))
+    order = sorted(clusters, key=lambda c: (-counts[min(c)], min(c)))[1:]
     held: set[str] = set()
-    num_held = 0
-    for cluster in order[:-1]:
-        if num_held >= held_out_share * len(tasks):
-            break
-        held |= cluster
-        num_held += counts[min(cluster)]
+    room = int(held_out_share * len(tasks))
+    for cluster in order:
+        if counts[min(cluster)] <= room:
+            held |= cluster
+            room -= counts[min(cluster)]
+    if not held and order and held_out_share > 0:
+        held = order[-1]
     ordered = sorted(tasks, key=difficulty_key)
     return [t for t in ordered if not source_files(t) & held], [t for t in ordered if source_files(t) & held]

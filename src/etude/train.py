@@ -180,7 +180,7 @@ def train(
             run=run,
             open_at_once=config.rl.slots,
             on_rollout=lambda rollout: view.advance(),
-            on_tokens=_rate_shower(view),
+            on_tokens=rate_shower(view),
         )
         collected = time.monotonic()
         view.note(f"{name}: learning from {len(rollouts)} rollouts")
@@ -272,7 +272,8 @@ def _write_feedback(run: RunFolder, name: str, hints: Sequence[Hint], stats: Ste
     run.write_lines(f"feedback/{name}.jsonl", [asdict(turn) for turn in stats.hinted])
 
 
-def _rate_shower(view: View) -> Callable[[int], None]:
+def rate_shower(view: View) -> Callable[[int], None]:
+    """Shows sampled tokens per second, tools included."""
     begun, tokens = time.monotonic(), 0
 
     def show(n: int) -> None:

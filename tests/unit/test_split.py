@@ -23,9 +23,17 @@ def task(name: str, *files: str, mode: str = "stub", added: int = 1) -> Task:
 def test_no_source_file_is_on_both_sides_also_where_a_task_joins_two_files():
     tasks = [task(f"a{i}", "a.py") for i in range(6)] + [task("bc", "b.py", "c.py"), task("c", "c.py"), task("d", "d.py")]
     train, held = split_by_file(tasks, held_out_share=0.3)
-    assert {t.id for t in held} == {"bc", "c", "d"}
+    assert {t.id for t in held} == {"bc", "c"}
     assert not set().union(*map(source_files, train)) & set().union(*map(source_files, held))
     assert len(train) + len(held) == len(tasks)
+
+
+def test_the_largest_cluster_that_fits_is_held_out_and_the_largest_of_all_never():
+    tasks = [task(f"a{i}", "a.py") for i in range(5)] + [task(f"b{i}", "b.py") for i in range(3)] + [task("c", "c.py"), task("d", "d.py")]
+    assert {t.id for t in split_by_file(tasks, held_out_share=0.3)[1]} == {"b0", "b1", "b2"}
+    assert {t.id for t in split_by_file(tasks, held_out_share=0.4)[1]} == {"b0", "b1", "b2", "c"}
+    assert {t.id for t in split_by_file(tasks, held_out_share=0.05)[1]} == {"d"}
+    assert split_by_file(tasks, held_out_share=0.9)[0] == tasks[:5]
 
 
 def test_one_file_alone_trains_and_nothing_is_held_out():

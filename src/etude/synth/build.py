@@ -34,7 +34,7 @@ from etude.synth.write import words_of
 from etude.types import Environment, Limits, Repo, Task
 
 SLOWDOWN = 5.0  # a run on a cut tree may take so many times the original's seconds
-FLOOR_S = 20.0  # and these on top: other work on the machine must not decide
+FLOOR_S = 8.0  # and these on top: other work on the machine must not decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
