@@ -78,7 +78,7 @@ ARMS: tuple[Arm, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One size of the experiment. Feedback: the package's defaults at a lambda of 0.3; at 1 the hints slow the reward down (docs/log.md)."""
+    """One size of the experiment. Feedback: the package's defaults with lambda 0.3; at 1 the hints slow the reward down (docs/log.md)."""
 
     warm_steps: int = 600
     steps: int = 60
