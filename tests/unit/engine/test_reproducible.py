@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import pytest
+import torch
 from transformers import LlamaForCausalLM
 
 from etude.engine.local import LocalEngine
 from etude.engine.protocol import Completion, Request
+from etude.model.tiny import tiny_model
 
 Ask = Callable[..., Request]
 Context = Callable[[int, int], tuple[int, ...]]
@@ -27,7 +29,9 @@ def test_the_same_requests_give_the_same_bits_in_any_order_of_arrival(model: Lla
     assert by_session(backwards, reproducible(model).generate(backwards)) == first
 
 
-def test_a_request_gives_the_same_bits_alone_and_in_company(model: LlamaForCausalLM, group: list[Request]) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_request_gives_the_same_bits_alone_and_in_company(group: list[Request], dtype: torch.dtype) -> None:
+    model = tiny_model(dtype=dtype)
     together = reproducible(model).generate(group)
     alone = [reproducible(model).generate([request])[0] for request in group]  # nothing shared: every prompt is computed
     assert together == alone
