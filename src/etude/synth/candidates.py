@@ -38,7 +38,7 @@ class Candidate:
 
     @property
     def is_private(self) -> bool:
-        return all(part.startswith("_") for definition in self.targets for part in definition.qualname.split(".")[-1:])
+        return all(definition.name.startswith("_") for definition in self.targets)
 
     @property
     def name(self) -> str:

@@ -68,11 +68,10 @@ class Index:
                     self.paths[package] = f"<{package}>"
                     self.modules[f"<{package}>"] = package
         self.units: dict[str, list[Unit]] = {path: [] for path in self.modules}
-        self.scopes: dict[str, Scope] = {}
-        self.scopes.update({path: Scope() for path in self.modules})
+        self.units.update({path: units(source) for path, source in self.sources.items()})
+        self.scopes = {path: Scope() for path in self.modules}
         self.classes: dict[ast.ClassDef, Scope] = {}
         for path, source in self.sources.items():
-            self.units[path] = units(source)
             if path in self.modules:
                 self.scopes[path] = self._scope(path, None)
                 for definition in source.definitions:
@@ -110,11 +109,16 @@ class Index:
                     yield alias, Import(alias, module, alias.name)
 
     def _plain_names(self, module: str) -> set[str]:
-        """Names that a package binds itself, by other means than importing its submodule."""
-        path = self.paths.get(module)
-        if path is None or path not in self.units:
-            return set()
-        return {name for unit in self.units[path] if unit.owner is None for name in unit.bound if not isinstance(unit.node, ast.ImportFrom)}
+        """Names that a package binds itself, other than by importing the submodule of that name: these hide a submodule."""
+        path = self.paths.get(module, "")
+        found: set[str] = set()
+        for unit in self.units.get(path, ()):
+            if unit.owner is None:
+                found.update(unit.bound)
+            if unit.owner is None and isinstance(unit.node, ast.ImportFrom):
+                itself = self.absolute(path, unit.node) == module
+                found.update(bound_name(alias) for alias in unit.node.names if not (itself and bound_name(alias) == alias.name))
+        return found
 
     def absolute(self, path: str, node: ast.ImportFrom) -> str:
         """The module that a `from` import names."""
@@ -182,10 +186,8 @@ class Index:
                 return NOBODY
             culprits |= reason
         submodule = self.paths.get(f"{self.modules[path]}.{name}")
-        if submodule and (path.startswith("<") or PurePosixPath(path).name == "__init__.py"):
-            if submodule not in gone.files:
-                return NOBODY
-            culprits |= gone.files[submodule]
+        if not culprits and submodule and (path.startswith("<") or PurePosixPath(path).name == "__init__.py"):
+            return gone.files.get(submodule, NOBODY)
         return culprits
 
     def _dead_node(self, scope: Scope, node: Binding, gone: Gone, seen: frozenset[tuple[str, str]]) -> Culprits:

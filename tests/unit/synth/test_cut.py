@@ -272,6 +272,22 @@ def test_src_layout_and_relative_imports_are_followed(repository):
     }
 
 
+def test_a_function_named_like_its_module_hides_the_module(repository):
+    repo = repository(
+        {
+            "app.py": "from pkg import gone, other\n\nx = gone()\ny = other\n",
+            "pkg/__init__.py": "from .gone import gone\nfrom . import other\n",
+            "pkg/gone.py": "def gone():\n    return 1\n\n\nx = 1\n",
+            "pkg/other.py": "def other():\n    return 1\n",
+        }
+    )
+    assert repo.files_after("gone") == {
+        "app.py": "from pkg import other\n\ny = other\n",
+        "pkg/__init__.py": "from . import other\n",
+        "pkg/gone.py": "x = 1\n",
+    }
+
+
 # -- tests
 
 
