@@ -1,21 +1,24 @@
 """Engine + sandboxes -> graded rollouts.
 
 In: jobs (a task, a group, a seed each). Out: one Rollout per job, graded, in the order in which they end.
-The agents advance in rounds: every open one hands in its request, the engine answers all of them in one batch, then each runs
-its tools, and grades itself where it has ended, on `workers` threads. Nothing depends on the clock, so the same jobs with the
-same weights give the same rollouts, also when some of them were finished before (a resumed run hands in only the rest).
+An agent hands its request to the engine, is sent the completion, runs its tools, and grades itself where it has ended, on one of
+`workers` threads, while the engine goes on with the others. With an engine in reproducible mode a rollout depends on its job and the
+weights alone, so the same jobs give the same rollouts, also when some were finished before (a resumed run hands in only the rest).
 
 Not here: what an agent does (agent/loop.py), sampling (engine/), what is learned from a rollout (learn/).
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
 
 from etude.agent.loop import run_agent
 from etude.config import AgentConfig
 from etude.engine.protocol import Completion, Engine, Request
+from etude.engine.serve import serve
 from etude.errors import SandboxError
 from etude.grade.grader import grade
 from etude.render import Renderer
@@ -92,27 +95,75 @@ def collect(
 
     Raises: UserError, EngineError. A failure of one sandbox is a rollout with status "sandbox_lost".
     """
-    waiting = list(reversed(jobs))
-    active: list[_Open] = []
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="agent")
+    field = _Field(jobs, harness, open_at_once, workers)
     try:
-        while waiting or active:
-            fresh = [waiting.pop() for _ in range(min(open_at_once - len(active), len(waiting)))]
-            active += pool.map(lambda job: _open(job, harness), fresh)
-            asking = [one for one in active if one.request is not None]
-            answers = engine.generate([one.request for one in asking if one.request is not None], on_tokens=on_tokens) if asking else []
-            list(pool.map(lambda one, answer: _step(one, answer, harness), asking, answers))
-            for one in active:
-                if one.rollout is not None:
-                    engine.release(one.job.rollout_id)
-                    yield one.rollout
-            active = [one for one in active if one.rollout is None]
+        for request, completion in serve(engine, field.requests, on_tokens):
+            field.advance(request.session, completion)
+            yield from field.leave(engine)
+        yield from field.leave(engine)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        for one in active:
+        field.close(engine)
+
+
+class _Field:
+    """The rollouts under way: those that wait for the engine, those that run tools on a thread, those that have ended."""
+
+    def __init__(self, jobs: Sequence[Job], harness: Harness, open_at_once: int, workers: int) -> None:
+        self._waiting = deque(jobs)
+        self._harness, self._open_at_once = harness, open_at_once
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="agent")
+        self._open: dict[str, _Open] = {}
+        self._stepped: SimpleQueue[Future[_Open]] = SimpleQueue()
+        self._stepping = 0
+        self._starting = 0
+        self._ended: list[_Open] = []
+
+    def requests(self, idle: bool) -> Sequence[Request] | None:
+        """What has become ready for the engine since the last call; waits for something only if `idle`."""
+        found: list[Request] = []
+        while True:
+            while self._waiting and len(self._open) + self._starting < self._open_at_once:
+                self._starting += 1
+                self._submit(_open, self._waiting.popleft(), self._harness)
+            if not self._stepping:
+                break
+            try:
+                future = self._stepped.get(block=idle and not found, timeout=1.0)
+            except Empty:
+                if idle and not found:
+                    continue
+                break
+            self._stepping -= 1
+            one = future.result()
+            if one.job.rollout_id not in self._open:
+                self._starting -= 1
+                self._open[one.job.rollout_id] = one
+            if one.request is not None:
+                found.append(one.request)
+            else:
+                self._ended.append(self._open.pop(one.job.rollout_id))
+        return None if not found and not self._open else found
+
+    def advance(self, rollout_id: str, completion: Completion) -> None:
+        self._submit(_step, self._open[rollout_id], completion, self._harness)
+
+    def leave(self, engine: Engine) -> Iterator[Rollout]:
+        while self._ended:
+            one = self._ended.pop(0)
+            engine.release(one.job.rollout_id)
+            assert one.rollout is not None
+            yield one.rollout
+
+    def close(self, engine: Engine) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for one in self._open.values():
             one.agent.close()
             one.sandbox.close()
             engine.release(one.job.rollout_id)
+
+    def _submit(self, step: Callable[..., _Open], *arguments: object) -> None:
+        self._stepping += 1
+        self._pool.submit(step, *arguments).add_done_callback(self._stepped.put)
 
 
 def _open(job: Job, harness: Harness) -> _Open:
@@ -130,12 +181,10 @@ def _open(job: Job, harness: Harness) -> _Open:
         seed=job.seed,
         temperature=harness.agent.temperature,
     )
-    one = _Open(job=job, sandbox=sandbox, agent=agent)
-    _step(one, None, harness)
-    return one
+    return _step(_Open(job=job, sandbox=sandbox, agent=agent), None, harness)
 
 
-def _step(one: _Open, answer: Completion | None, harness: Harness) -> None:
+def _step(one: _Open, answer: Completion | None, harness: Harness) -> _Open:
     """Until the agent's next request, or its end and grade."""
     try:
         one.request = next(one.agent) if answer is None else one.agent.send(answer)
@@ -143,3 +192,4 @@ def _step(one: _Open, answer: Completion | None, harness: Harness) -> None:
         one.request = None
         one.sandbox.close()
         one.rollout = graded(end.value, one.job.task, harness)
+    return one

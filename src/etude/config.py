@@ -68,7 +68,7 @@ class FeedbackConfig:
     teacher: TeacherKind = "ema"
     ema_rate: float = 0.05
     """Of each optimizer step: teacher += rate (student - teacher)"""
-    weight: float = 1.0
+    weight: float = 0.3
     """Lambda at its highest; 0 leaves a reward-only step."""
     warmup_steps: int = 0
     """Lambda rises linearly over so many steps."""
@@ -108,13 +108,13 @@ class TasksConfig:
 
     source: str = "toolz==1.0.0"
     """The demo's repository: a folder, a git URL, an archive, or NAME==VERSION of a PyPI sdist."""
-    candidates: int = 100
+    candidates: int = 70
     """Of the repository, tried at most when tasks are built."""
     mode: Literal["stub", "remove", "both"] = "stub"
     """How they are cut when tasks are built: body raises NotImplementedError (the easiest band), definition gone, or a task of each."""
-    held_out_share: float = 0.3
+    held_out_share: float = 0.45
     """Of the chosen tasks, by whole source files."""
-    easiest: int = 40
+    easiest: int = 26
     """Only so many tasks, the easiest; 0: all."""
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class AgentConfig:
     """At most."""
     context_tokens: int = 1024
     """Of the whole context; the rollout ends there."""
-    turn_tokens: int = 160
+    turn_tokens: int = 112
     """Sampled in one turn, at most."""
     observation_chars: int = 400
     """Of one tool result; the rest is cut and said so."""
@@ -168,18 +168,18 @@ class AgentConfig:
 class WarmupConfig:
     """The supervised warm start on rollouts of a scripted expert, with and without hints in context."""
 
-    steps: int = 26
+    steps: int = 18
     """Optimizer steps; 0: no warm start."""
     batch: int = 4
     """Demonstrations a step."""
-    per_task: int = 4
+    per_task: int = 5
     """Demonstrations made of every training task."""
     checkpoint_every: int = 20
     """Steps."""
-    lr: float = 1e-4
+    lr: float = 3e-4
     hinted_share: float = 0.4
     """Of the demonstrations: hints in context, no bad call."""
-    bad_call_rate: float = 0.5
+    bad_call_rate: float = 0.35
     """Of the turns of the others: an invalid call first."""
 
     def __post_init__(self) -> None:
@@ -197,9 +197,9 @@ class RLConfig:
     """The loop: groups of rollouts, one optimizer step each."""
 
     steps: int = 4
-    tasks_per_step: int = 4
+    tasks_per_step: int = 3
     """No task is drawn twice in a run."""
-    group_size: int = 6
+    group_size: int = 8
     """Rollouts a task."""
     lr: float = 5e-5
     warmup_steps: int = 0

@@ -14,8 +14,8 @@ from etude.types import Task
 
 
 def difficulty_key(task: Task) -> tuple[int, int, int, str]:
-    """Stubs first, fewer definitions first, then the shorter patch; the id makes the order total."""
-    added = sum(line.startswith("+") and not line.startswith("+++") for line in task.gold.splitlines())
+    """Stubs first, fewer definitions first, then fewer characters to write; the id makes the order total."""
+    added = sum(len(line.strip("+ ")) for line in task.gold.splitlines() if line.startswith("+") and not line.startswith("+++"))
     return (task.mode != "stub", len(task.symbols), added, task.id)
 
 
