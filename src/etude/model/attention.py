@@ -25,6 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from etude.model.matmul_attention import causal_matmul_backward, worth_it
+
 Plan = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """plan(layer, query [B, H, T, D], key [B, K, T, D], value [B, K, T, D], scaling) -> output [B, H, T, D]"""
 
@@ -35,12 +37,14 @@ _SPECIAL = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
 def causal(layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-    """Causal attention over whole rows: the default plan. No mask, so the fast causal kernel is used."""
+    """Causal attention over whole rows: the default plan. No mask, so that the fast causal kernel is used."""
     if query.shape[2] != key.shape[2]:
         raise ValueError(
             f"{query.shape[2]} queries against {key.shape[2]} keys: the default plan has no key/value cache; "
             "call the model with use_cache=False, or sample through etude.engine"
         )
+    if worth_it(query):
+        return causal_matmul_backward(query, key, value, scaling)
     return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1])
 
 
