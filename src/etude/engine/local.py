@@ -37,7 +37,7 @@ from transformers import PreTrainedModel
 
 from etude.engine.kv import KERNEL_BLOCK, KeyValues, Span, packed
 from etude.engine.probe import evaluating, probe
-from etude.engine.protocol import Completion, Request
+from etude.engine.protocol import Completion, Request, Source
 from etude.engine.sampling import sample
 from etude.engine.sessions import Session, Sessions, common_prefix
 from etude.errors import EngineError
@@ -60,7 +60,7 @@ class Stats:
     dropped: int = 0  # sessions, for lack of capacity
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Live:
     """A request that has a slot."""
 
@@ -143,14 +143,11 @@ class LocalEngine:
         return [done[request.session] for request in requests]
 
     @torch.inference_mode()
-    def stream(
-        self, source: Callable[[bool], Sequence[Request] | None], on_tokens: Callable[[int], None] | None = None
-    ) -> Iterator[tuple[Request, Completion]]:
+    def stream(self, source: Source, on_tokens: Callable[[int], None] | None = None) -> Iterator[tuple[Request, Completion]]:
         """Serve requests as they come, and give each one back as it ends, so that slots are full while others run their tools.
 
-        `source(idle)` is called before every step for new requests; an empty sequence is none at present (called with `idle` true
-        the engine has nothing to do, so the source may wait), None is the end. Setting `version` between two steps leaves what is
-        under way with keys and values of the older weights; the completion says which version sampled each token.
+        `source` is called before every step. Setting `version` between two steps leaves what is under way with keys and values of
+        the older weights; the completion says which version sampled each token. The model is in eval mode until the end.
         """
         queue, live = deque[Request](), list[_Live]()
         ended = False

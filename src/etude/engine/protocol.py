@@ -33,6 +33,13 @@ class Completion:
     stopped: bool  # ended with a stop id; False: max_tokens were reached
 
 
+Source = Callable[[bool], Sequence[Request] | None]
+"""source(idle) -> the requests that have come since it was last called: () for none at present, None when none will come any more.
+
+With `idle` true the engine has nothing to do until it returns, so it may wait.
+"""
+
+
 class Engine(Protocol):
     version: int  # of the weights, set by whoever changes them
 

@@ -3,20 +3,16 @@
     for request, completion in serve(engine, source):
         ...                                 # hand it to whoever runs the tool; the next request reaches `source`
 
-`source(idle)` gives the requests that have come since it was last called: () when there are none at present, None when none will come
-any more. With `idle` true the engine has nothing to do until it returns, so it may wait.
-
-An engine that can stream (LocalEngine) keeps its slots full: a short turn is answered while a long one goes on. Others get rounds.
+An engine that can stream (LocalEngine) keeps its slots full: a short turn is answered while a long one goes on. Others get rounds, so
+for them a source that is asked with `idle` true does well to wait for many requests.
 
 Not here: tools, threads, agents (collect.py).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
-from etude.engine.protocol import Completion, Engine, Request
-
-Source = Callable[[bool], Sequence[Request] | None]
+from etude.engine.protocol import Completion, Engine, Request, Source
 
 
 @runtime_checkable

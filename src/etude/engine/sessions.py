@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from etude.engine.kv import KERNEL_BLOCK, KeyValues
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
     row: int
     ids: list[int] = field(default_factory=list)  # whose keys and values are in the row
@@ -85,9 +85,11 @@ class Sessions:
             return True
         while len(kept := self._with_rows(in_use)) > rows:
             self._drop(in_use)
+        named, self._named = self._named, {}  # an interrupt while rows move loses sessions rather than mixing them up
         self._kv = self._kv.resized(rows, row_tokens, [(session.row, len(session.ids)) for session in kept])
         for row, session in enumerate(kept):
             session.row = row
+        self._named = named
         return True
 
     def open(self, name: str, ids: Sequence[int], in_use: Collection[Session]) -> Session:
