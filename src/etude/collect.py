@@ -156,6 +156,10 @@ class _Field:
 
     def close(self, engine: Engine) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        while not self._stepped.empty():  # opened, but not taken in yet
+            future = self._stepped.get()
+            if not future.cancelled() and future.exception() is None:
+                self._open[future.result().job.rollout_id] = future.result()
         for one in self._open.values():
             one.agent.close()
             one.sandbox.close()
