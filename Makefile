@@ -14,8 +14,8 @@ test: setup
 	@$(PY) -m pytest
 
 check: setup
-	@$(PY) -m ruff check src tests benchmarks examples
-	@$(PY) -m ruff format --check src tests benchmarks examples
+	@$(PY) -m ruff check src tests benchmarks
+	@$(PY) -m ruff format --check src tests benchmarks
 	@$(PY) -m mypy
 	@$(PY) -m pytest tests/unit/test_imports.py
 
@@ -24,4 +24,4 @@ bench: setup
 		echo "== $$name"; $(PY) -m benchmarks.$$name --quick || exit 1; done
 
 format:
-	@$(PY) -m ruff check --fix -q src tests benchmarks examples; $(PY) -m ruff format -q src tests benchmarks examples
+	@$(PY) -m ruff check --fix -q src tests benchmarks; $(PY) -m ruff format -q src tests benchmarks examples
