@@ -39,8 +39,8 @@ class LossConfig:
     """The k1 cost is taken against: nothing, the frozen first weights, the sampler's log-probabilities."""
     reference_coefficient: float = 0.0
     """Beta: nats of KL to the reference against one unit of reward."""
-    micro_batch_tokens: int = 8192
-    """Padded tokens of one forward and backward."""
+    micro_batch_tokens: int = 2048
+    """Padded tokens of one forward and backward: memory grows with it (about 1 MB a token for 135M parameters); a GPU wants more."""
     chunk_tokens: int = 256
     """Rows that are projected to the vocabulary at a time, in fp32."""
 
@@ -53,7 +53,7 @@ class LossConfig:
         _require("reference_coefficient", beta, "0 or more", math.isfinite(beta) and beta >= 0, "0 turns the cost off")
         off = self.reference == "none"
         _require("reference", self.reference, "'frozen' or 'sampler' with a coefficient", not off or beta == 0, "set both or none")
-        _require("micro_batch_tokens", self.micro_batch_tokens, "1 or more", self.micro_batch_tokens >= 1, "8192 suits a small model")
+        _require("micro_batch_tokens", self.micro_batch_tokens, "1 or more", self.micro_batch_tokens >= 1, "2048 suits a CPU")
         _require("chunk_tokens", self.chunk_tokens, "1 or more", self.chunk_tokens >= 1, "256 keeps a chunk small")
 
 
