@@ -2,8 +2,8 @@
 
 The fused CPU kernel is fast forward, but its bf16 backward reaches a third of the machine below 768 tokens (it works on blocks of 64
 queries there): measured at 4 to 8 rows of 350 to 700 tokens it takes 2 to 3 times as long as recomputing the attention of 128 queries at a
-time with plain products and differentiating that; a training step of SmolLM2-135M is 10% faster. The forward is the fused kernel's, to the bit; gradients have the accuracy of bf16
-scores (0.5% against fp64, the fused backward's 0.25 to 0.6%).
+time with plain products and differentiating that; a training step of SmolLM2-135M is 10% faster. The forward is the fused kernel's,
+to the bit; gradients have the accuracy of bf16 scores (0.5% against fp64, the fused backward's 0.25 to 0.6%).
 
     B rows, H query heads, K key/value heads, T tokens, D head size
 
