@@ -107,12 +107,11 @@ def build_tasks(
             workshop.index, layout.sources, baseline.stable, baseline.reach, (COLLECT, BETWEEN), max_share=options.max_share
         )
         useful = [candidate for candidate in found if any(_applies(mode, candidate) for mode in options.modes)]
-        tasks, rejected, tried = _try_all(_Maker(workshop, environment, baseline), useful[: options.max_candidates], options, say)
+        maker = _Maker(workshop, environment, baseline, store)
+        tasks, rejected, tried = _try_all(maker, useful[: options.max_candidates], options, say)
     if not tasks:
         first = next(iter(rejected.items()), None)
         raise UserError(f"{layout.name} gives no task: {len(found)} candidates{f', first {first[0]}: {first[1]}' if first else ''}")
-    for task in tasks:
-        store.add(task)
     report = BuildReport(
         tasks=tuple(sorted(task.id for task in tasks)),
         valid={mode: sum(task.mode == mode for task in tasks) for mode in options.modes},
@@ -160,6 +159,7 @@ class _Maker:
     workshop: Workshop
     environment: Environment
     baseline: Baseline
+    store: TaskStore
 
     def __post_init__(self) -> None:
         index = self.workshop.index
@@ -187,7 +187,7 @@ def _applies(mode: Mode, candidate: Candidate) -> bool:
 def _try_all(
     maker: _Maker, candidates: Sequence[Candidate], options: BuildOptions, say: Report
 ) -> tuple[list[Task], dict[str, str], dict[Mode, int]]:
-    """(tasks in the order of candidates, rejections, mode -> tried)."""
+    """(tasks in the order of candidates, rejections, mode -> tried). A task is in the store as soon as it is known."""
     jobs = [(candidate, mode) for candidate in candidates for mode in options.modes if _applies(mode, candidate)]
     tasks: dict[str, Task] = {}  # by cut patch: two candidates may come to the same cut
     rejected: dict[str, str] = {}
@@ -203,6 +203,7 @@ def _try_all(
                     outcome = f"same cut as {tasks[outcome.cut].id}"
                 if isinstance(outcome, Task):
                     tasks[outcome.cut] = outcome
+                    maker.store.add(outcome)
                 else:
                     rejected[name] = outcome
                 verdict = outcome.id if isinstance(outcome, Task) else f"no task of {name}: {outcome}"
