@@ -27,7 +27,7 @@ from etude.errors import EtudeError, UserError
 HELP = """Post-training for coding agents: real repositories in, a better model out.
 
 Start with **etude demo**: it removes features from a small real library, lets a small model try to write them again in a sandbox,
-and trains it with the reward and with hints at the turns that went wrong. About 15 minutes on two cores."""
+and trains it with the reward and with hints at the turns that went wrong. 15 to 20 minutes on two cores."""
 
 app = App(name="etude", version=__version__, help=HELP, help_format="markdown", exit_on_error=False, print_error=False)
 tasks = App(name="tasks", help="Make, prove, print and grade tasks.")

@@ -179,7 +179,7 @@ class WarmupConfig:
     lr: float = 3e-4
     hinted_share: float = 0.4
     """Of the demonstrations: hints in context, no bad call."""
-    bad_call_rate: float = 0.35
+    bad_call_rate: float = 0.45
     """Of the turns of the others: an invalid call first."""
 
     def __post_init__(self) -> None:
