@@ -8,7 +8,6 @@ Not here: the runs (prove.py, workshop.py).
 
 import hashlib
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -87,25 +86,23 @@ def protected_globs(repo: Repo, layout: Layout, original: Path) -> tuple[str, ..
 
 
 def _patches(workshop: Workshop, proof: Proof, rules: Rules) -> tuple[str, str]:
-    original = workshop.original
-    with tempfile.TemporaryDirectory(dir=workshop.scratch) as name:
-        cut_tree, solved_tree, hidden_tree, work = (Path(name, part) for part in ("cut", "solved", "hidden", "work"))
-        sources = set(workshop.layout.sources)
-        write_tree(original, proof.changes, cut_tree)
-        write_tree(original, {path: data for path, data in proof.changes.items() if path not in sources}, solved_tree)
-        write_tree(original, proof.source_changes, hidden_tree)
-        cut, gold = tree.make_patch(original, cut_tree), tree.make_patch(cut_tree, solved_tree)
-        tree.copy_tree(original, work)
-        tree.apply_patch(work, cut)
-        if tree.digest(work) != tree.digest(cut_tree):
-            raise Rejected("the cut patch does not make the tree that was checked")
-        for what, patch, expected in (("gold", gold, tree.digest(original)), ("empty", "", tree.digest(hidden_tree))):
-            graded = Path(name, what)
-            refused = prepare(graded, patch, start=cut_tree, original=original, rules=rules)
-            if refused:
-                raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
-            if tree.digest(graded) != expected:
-                raise Rejected(f"grading the {what} patch does not test the tree that was checked")
+    original, folder = workshop.original, proof.agent_tree.parent
+    solved = folder / "solved"
+    sources = set(workshop.layout.sources)
+    write_tree(original, {path: data for path, data in proof.changes.items() if path not in sources}, solved)
+    cut, gold = tree.make_patch(original, proof.agent_tree), tree.make_patch(proof.agent_tree, solved)
+    work = folder / "work"
+    tree.copy_tree(original, work)
+    tree.apply_patch(work, cut)
+    if tree.digest(work) != tree.digest(proof.agent_tree):
+        raise Rejected("the cut patch does not make the tree that was checked")
+    for what, patch, expected in (("gold", gold, workshop.repo.digest), ("empty", "", tree.digest(proof.hidden_tree))):
+        graded = folder / what
+        refused = prepare(graded, patch, start=proof.agent_tree, original=original, rules=rules)
+        if refused:
+            raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
+        if tree.digest(graded) != expected:
+            raise Rejected(f"grading the {what} patch does not test the tree that was checked")
     return cut, gold
 
 

@@ -170,8 +170,9 @@ class _Maker:
         """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
         for last in (False, True):
             try:
-                proof = prove(self.workshop, self.baseline, candidate, mode)
-                return assemble(self.workshop, self.environment, self.baseline, candidate, mode, proof, self.words)
+                with self.workshop.folder() as folder:
+                    proof = prove(self.workshop, self.baseline, candidate, mode, folder)
+                    return assemble(self.workshop, self.environment, self.baseline, candidate, mode, proof, self.words)
             except Rejected as error:
                 return str(error)
             except SandboxError:

@@ -41,7 +41,7 @@ def apply(source: Source, edits: Edits) -> bytes:
     for function in edits.stubs - inner - edits.statements:
         work.stub(function)
     elements = edits.elements - gone
-    for node in ast.walk(source.tree) if elements else ():
+    for node in source.containers if elements else ():
         if node in gone:
             continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):

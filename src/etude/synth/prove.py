@@ -14,15 +14,17 @@ gold    Nothing runs here: the tree that the grader makes of the gold patch equa
 Not here: what to cut (cut.py, reduce.py), the original's own runs (workshop.py).
 """
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from etude.grade.runner import Order, TestRun
 from etude.synth.candidates import Candidate
 from etude.synth.cut import Cut, CutError, Mode, cut_sources, render
 from etude.synth.reduce import path_of, reduce_tests
 from etude.synth.source import Definition
-from etude.synth.workshop import Baseline, Changes, Rejected, Workshop
+from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 
 MAX_ROUNDS = 3  # of moving tests that turn out to need the feature among its tests
 MAX_GONE_SHARE = 0.4  # of the stable tests may go with a feature
@@ -40,13 +42,15 @@ class Proof:
     pass_to_pass: tuple[str, ...]
     lost: tuple[str, ...]  # stable tests that are neither: gone with their test function, but passing without the feature
     num_runs: int
+    hidden_tree: Path
+    agent_tree: Path
 
 
-def prove(workshop: Workshop, baseline: Baseline, candidate: Candidate, mode: Mode) -> Proof:
-    """Raises Rejected."""
+def prove(workshop: Workshop, baseline: Baseline, candidate: Candidate, mode: Mode, folder: Path) -> Proof:
+    """Makes the two trees in `folder`. Raises Rejected."""
     try:
         cut = cut_sources(workshop.index, workshop.layout.sources, candidate.targets, mode)
-        trial = _Trial(workshop, baseline, candidate, cut)
+        trial = _Trial(workshop, baseline, candidate, cut, folder)
         return trial.remove() if mode == "remove" else trial.stub()
     except CutError as error:
         raise Rejected(str(error)) from None
@@ -55,9 +59,11 @@ def prove(workshop: Workshop, baseline: Baseline, candidate: Candidate, mode: Mo
 class _Trial:
     """One candidate in one mode."""
 
-    def __init__(self, workshop: Workshop, baseline: Baseline, candidate: Candidate, cut: Cut) -> None:
+    def __init__(self, workshop: Workshop, baseline: Baseline, candidate: Candidate, cut: Cut, folder: Path) -> None:
         self.workshop, self.baseline, self.candidate, self.cut = workshop, baseline, candidate, cut
         self.source_changes = render(cut.closure, cut.stubbed)
+        self.hidden, self.agent = folder / "hidden", folder / "agent"
+        write_tree(workshop.original, self.source_changes, self.hidden)
         self.feature: set[Definition] = set()  # test functions known to be the feature's
         self.changes: Changes = {}
         self.gone: frozenset[str] = frozenset()  # ids that are not in the agent's tree
@@ -84,7 +90,7 @@ class _Trial:
     def stub(self) -> Proof:
         if self.baseline.seconds > SLOW_S:
             self.note(self.failing_hidden(self.candidate.tests, "plain"))
-        run = self.run(self.source_changes, imports=True)
+        run = self.run(self.hidden, imports=True)
         if run.collect_errors:
             raise Rejected(f"collection breaks: {run.collect_errors[0]}")
         self.expect(run, self.baseline.collected)
@@ -102,6 +108,8 @@ class _Trial:
         feature = sorted(self.feature, key=lambda definition: definition.key)
         gone = reduce_tests(closure, self.workshop.layout.tests, feature, self.cut.culprits)
         self.changes = render(closure, self.cut.stubbed)
+        shutil.rmtree(self.agent, ignore_errors=True)
+        write_tree(self.workshop.original, self.changes, self.agent)
         self.gone = frozenset(id for id, test in self.baseline.tests.items() if test is not None and test.key in gone)
         lost_files = {path for path, data in self.changes.items() if data is None}
         self.gone |= {id for id in self.baseline.collected if path_of(self.workshop.index, id) in lost_files}
@@ -111,7 +119,7 @@ class _Trial:
 
     def run_agent(self, order: Order) -> frozenset[str]:
         """The stable tests that fail in the agent's tree although they should be there and pass; all of them reach the feature."""
-        run = self.run(self.changes, order=order, imports=order == "plain")
+        run = self.run(self.agent, order=order, imports=order == "plain")
         if run.collect_errors:
             raise Rejected(f"collection breaks: {run.collect_errors[0]}")
         self.expect(run, self.baseline.collected - self.gone)
@@ -124,7 +132,7 @@ class _Trial:
     def failing_hidden(self, ids: Iterable[str], order: Order) -> frozenset[str]:
         """Which of these tests do not pass in the hidden tree. A file that cannot be imported fails whole, the others still run."""
         ids = frozenset(ids)
-        run = self.run(self.source_changes, order=order, ids=ids)
+        run = self.run(self.hidden, order=order, ids=ids)
         return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
 
     def again(self, fail_to_pass: frozenset[str]) -> None:
@@ -171,12 +179,12 @@ class _Trial:
                 found.add(test)
         return found
 
-    def run(self, changes: Changes, *, order: Order = "plain", ids: Iterable[str] | None = None, imports: bool = False) -> TestRun:
+    def run(self, tree: Path, *, order: Order = "plain", ids: Iterable[str] | None = None, imports: bool = False) -> TestRun:
         workshop, baseline = self.workshop, self.baseline
         self.num_runs += 1
-        with workshop.open(changes) as sandbox:
+        with workshop.open(tree) as sandbox:
             if imports:
-                removed = {workshop.index.modules.get(path, "") for path, data in changes.items() if data is None}
+                removed = {workshop.index.modules.get(path, "") for path, data in self.source_changes.items() if data is None}
                 lost = sorted(baseline.imports - removed - workshop.importable(sandbox, baseline.imports - removed))
                 if lost:
                     raise Rejected(f"{len(lost)} modules no longer import, first {lost[0]}")
@@ -196,4 +204,6 @@ class _Trial:
             pass_to_pass=tuple(sorted(left)),
             lost=tuple(sorted(self.baseline.stable - left - fail_to_pass)),
             num_runs=self.num_runs,
+            hidden_tree=self.hidden,
+            agent_tree=self.agent,
         )

@@ -101,6 +101,12 @@ class Source:
     def suites(self) -> list[Suite]:
         return list(_suites(self.tree))
 
+    @cached_property
+    def containers(self) -> list[ast.AST]:
+        """The nodes from which single elements can be taken: imports, del, displays."""
+        kinds = (ast.Import, ast.ImportFrom, ast.Delete, ast.List, ast.Tuple, ast.Set, ast.Dict)
+        return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
+
     def enclosing(self, line: int) -> Definition | None:
         """The innermost function (else class) among `definitions` that holds a line."""
         best: Definition | None = None

@@ -86,13 +86,13 @@ class Workshop:
     log: list[str] = field(default_factory=list)  # order of every run of pytest so far
 
     @contextmanager
-    def open(self, changes: Changes) -> Iterator[Sandbox]:
-        """A sandbox on the original with these changes."""
+    def folder(self) -> Iterator[Path]:
+        """A new folder for trees, gone after the block."""
         with tempfile.TemporaryDirectory(dir=self.scratch) as name:
-            folder = Path(name, "tree")
-            write_tree(self.original, changes, folder)
-            with self.backend.open(folder, environment=self.environment, limits=self.limits) as sandbox:
-                yield sandbox
+            yield Path(name)
+
+    def open(self, tree: Path) -> Sandbox:
+        return self.backend.open(tree, environment=self.environment, limits=self.limits)
 
     def run_in(self, sandbox: Sandbox, *, order: Order = "plain", ids: Iterable[str] | None = None, trace: bool = False) -> TestRun:
         self.log.append(order)
@@ -116,7 +116,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
     runs: list[TestRun] = []
     for number, (order, trace) in enumerate(BASELINE):
         progress(number, len(BASELINE), f"{order}{', traced' if trace else ''}")
-        with workshop.open({}) as sandbox:
+        with workshop.open(workshop.original) as sandbox:
             if not runs:
                 modules = [m for p, m in workshop.index.modules.items() if p in workshop.layout.sources and not m.endswith("__main__")]
                 imports = workshop.importable(sandbox, modules)
@@ -162,6 +162,7 @@ def slow_tests(durations: Mapping[str, float]) -> frozenset[str]:
 
 def write_tree(original: Path, changes: Changes, folder: Path) -> None:
     """A copy of a frozen tree with changes; files that stay are linked, as nobody writes to either."""
+    folder.mkdir(parents=True)
     for path, file in tree.files(original).items():
         if path in changes:
             continue
