@@ -31,7 +31,7 @@ def test_without_decay_it_stays() -> None:
 
 
 def test_steps_without_an_open_hint_leave_the_gap_alone() -> None:
-    assert run(FeedbackConfig(), [None, None, 1.0, None, 0.5, None]) == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0, 0.9])
+    assert run(FeedbackConfig(weight=1.0), [None, None, 1.0, None, 0.5, None]) == pytest.approx([1.0, 1.0, 1.0, 1.0, 1.0, 0.9])
 
 
 def test_the_reference_gap_is_that_at_the_end_of_the_warm_up() -> None:
