@@ -8,102 +8,103 @@ Not here: the runs (prove.py, workshop.py).
 
 import hashlib
 import re
-from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from etude import tree
-from etude.grade.filter import Rules, make_rules, refusal
+from etude.grade.filter import make_rules, refusal
 from etude.grade.grader import prepare
 from etude.synth.candidates import Candidate
 from etude.synth.cut import Mode
-from etude.synth.discover import TEST_FOLDERS, Layout
+from etude.synth.discover import TEST_FOLDERS
 from etude.synth.prove import Proof
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Rejected, Workshop, write_tree
-from etude.synth.write import instruction, missing_names
-from etude.types import Environment, Limits, Repo, Symbol, Task
+from etude.synth.write import instruction, missing_names, words_of
+from etude.types import Environment, Limits, Symbol, Task
 
 BANDS = ((40, "S"), (200, "M"), (1000, "L"))  # up to so many lines of gold
-WALL_S = (60.0, 300.0, 900.0)  # a task's limit is the first that holds FACTOR runs of the suite: coarse, so that two builds agree
+WALL_S = (20.0, 60.0, 300.0, 900.0)  # a task's limit is the first that holds FACTOR runs of the suite: coarse, so that two builds agree
 FACTOR = 5.0
 
 
-def assemble(
-    workshop: Workshop,
-    environment: Environment,
-    baseline: Baseline,
-    candidate: Candidate,
-    mode: Mode,
-    proof: Proof,
-    words: Mapping[str, frozenset[str]],
-) -> Task:
-    """Raises Rejected where the patches do not do exactly what was checked."""
-    protected = protected_globs(workshop.repo, workshop.layout, workshop.original)
-    rules = make_rules(workshop.repo, tree.files(workshop.original), protected=protected, environment=workshop.environment)
-    cut, gold = _patches(workshop, proof, rules)
-    tests = _functions(baseline, proof.fail_to_pass)
-    text = instruction(workshop, proof, tests, words)
-    missing = missing_names(workshop, proof, tests, words, text)
-    if missing:
-        raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
-    symbols = tuple(_symbol(definition) for definition in sorted((*proof.cut.removed, *proof.cut.stubbed), key=lambda d: d.key))
-    gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
-    digest = hashlib.sha256("\0".join((workshop.repo.digest, mode, cut)).encode("utf-8", "surrogateescape")).hexdigest()
-    return Task(
-        id=f"{workshop.repo.name}-{mode}-{_slug(candidate)}-{digest[:8]}",
-        repo=workshop.repo,
-        environment=environment,
-        instruction=text,
-        cut=cut,
-        gold=gold,
-        fail_to_pass=proof.fail_to_pass,
-        pass_to_pass=proof.pass_to_pass,
-        symbols=symbols,
-        mode=mode,
-        protected=protected,
-        limits=Limits(wall_s=next((wall for wall in WALL_S if FACTOR * baseline.seconds <= wall), WALL_S[-1])),
-        band=next((band for lines, band in BANDS if gold_lines <= lines), "XL"),
-        evidence={
-            "candidate": candidate.kind,
-            "gold_lines": gold_lines,
-            "removed": [definition.qualname for definition in proof.cut.removed],
-            "stubbed": [definition.qualname for definition in proof.cut.stubbed],
-            "stubbed_because_used_at": list(proof.cut.blockers),
-            "lost": list(proof.lost),
-            "baseline_runs": baseline.num_runs,
-            "cut_runs": proof.num_runs,
-            "gold": "equals the original byte by byte",
-        },
-    )
+class Assembler:
+    """Makes the tasks of one repository; used by many threads."""
 
+    def __init__(self, workshop: Workshop, environment: Environment, baseline: Baseline) -> None:
+        self.workshop, self.environment, self.baseline = workshop, environment, baseline
+        self.protected = protected_globs(workshop)
+        self.rules = make_rules(workshop.repo, workshop.files, protected=self.protected, environment=workshop.environment)
+        sources = (workshop.index.sources[path] for path in workshop.layout.sources)
+        self.words = {source.path: words_of(source.data.decode(source.encoding)) for source in sources}
 
-def protected_globs(repo: Repo, layout: Layout, original: Path) -> tuple[str, ...]:
-    """Test folders, and every other test file that the grader does not know as one by its name."""
-    folders = {str(parent) for path in layout.tests for parent in PurePosixPath(path).parents if parent.name.lower() in TEST_FOLDERS}
-    globs = tuple(sorted(f"{folder}/*" for folder in folders))
-    rules = make_rules(repo, tree.files(original), protected=globs)
-    return (*globs, *sorted(path for path in layout.tests if refusal(path, rules) is None))
+    def assemble(self, candidate: Candidate, mode: Mode, proof: Proof) -> Task:
+        """Raises Rejected where the patches do not do exactly what was checked."""
+        repo = self.workshop.repo
+        cut, gold = self._patches(proof)
+        tests = _functions(self.baseline, proof.fail_to_pass)
+        text = instruction(self.workshop, proof, tests, self.words)
+        missing = missing_names(self.workshop, proof, tests, self.words, text)
+        if missing:
+            raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
+        definitions = sorted((*proof.cut.removed, *proof.cut.stubbed), key=lambda definition: definition.key)
+        gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
+        digest = hashlib.sha256("\0".join((repo.digest, mode, cut)).encode("utf-8", "surrogateescape")).hexdigest()
+        return Task(
+            id=f"{repo.name}-{mode}-{_slug(candidate)}-{digest[:8]}",
+            repo=repo,
+            environment=self.environment,
+            instruction=text,
+            cut=cut,
+            gold=gold,
+            fail_to_pass=proof.fail_to_pass,
+            pass_to_pass=proof.pass_to_pass,
+            symbols=tuple(map(_symbol, definitions)),
+            mode=mode,
+            protected=self.protected,
+            limits=Limits(wall_s=next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1])),
+            band=next((band for lines, band in BANDS if gold_lines <= lines), "XL"),
+            evidence={
+                "candidate": candidate.kind,
+                "gold_lines": gold_lines,
+                "removed": [definition.qualname for definition in proof.cut.removed],
+                "stubbed": [definition.qualname for definition in proof.cut.stubbed],
+                "stubbed_because_used_at": list(proof.cut.blockers),
+                "lost": list(proof.lost),
+                "baseline_runs": self.baseline.num_runs,
+                "cut_runs": proof.num_runs,
+                "gold": "equals the original byte by byte",
+            },
+        )
 
-
-def _patches(workshop: Workshop, proof: Proof, rules: Rules) -> tuple[str, str]:
-    original, folder = workshop.original, proof.agent_tree.parent
-    solved = folder / "solved"
-    sources = set(workshop.layout.sources)
-    write_tree(original, {path: data for path, data in proof.changes.items() if path not in sources}, solved)
-    cut, gold = tree.make_patch(original, proof.agent_tree), tree.make_patch(proof.agent_tree, solved)
-    work = folder / "work"
-    tree.copy_tree(original, work)
-    tree.apply_patch(work, cut)
-    if tree.digest(work) != tree.digest(proof.agent_tree):
-        raise Rejected("the cut patch does not make the tree that was checked")
-    for what, patch, expected in (("gold", gold, workshop.repo.digest), ("empty", "", tree.digest(proof.hidden_tree))):
-        graded = folder / what
-        refused = prepare(graded, patch, start=proof.agent_tree, original=original, rules=rules)
+    def _patches(self, proof: Proof) -> tuple[str, str]:
+        """Cut and gold. What the grader makes of gold must be the original, and of an empty patch the hidden tree."""
+        workshop, folder = self.workshop, proof.agent_tree.parent
+        original, work, solved, graded = workshop.original, folder / "work", folder / "solved", folder / "graded"
+        sources = set(workshop.layout.sources)
+        write_tree(workshop.files, {path: data for path, data in proof.changes.items() if path not in sources}, solved)
+        cut, gold = tree.make_patch(original, proof.agent_tree), tree.make_patch(proof.agent_tree, solved)
+        tree.copy_tree(original, work)
+        tree.apply_patch(work, cut)
+        if tree.digest(work) != tree.digest(proof.agent_tree):
+            raise Rejected("the cut patch does not make the tree that was checked")
+        refused = prepare(graded, gold, start=work, original=original, rules=self.rules)
         if refused:
             raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
-        if tree.digest(graded) != expected:
-            raise Rejected(f"grading the {what} patch does not test the tree that was checked")
-    return cut, gold
+        if tree.digest(graded) != workshop.repo.digest:
+            raise Rejected("grading the gold patch does not test the original")
+        left = {path: data for path, data in proof.changes.items() if refusal(path, self.rules) is None}  # the others are laid down again
+        if left != proof.source_changes:
+            raise Rejected("grading an empty patch does not test the tree that was checked")
+        return cut, gold
+
+
+def protected_globs(workshop: Workshop) -> tuple[str, ...]:
+    """Test folders, and every other test file that the grader does not know as one by its name."""
+    tests = workshop.layout.tests
+    folders = {str(parent) for path in tests for parent in PurePosixPath(path).parents if parent.name.lower() in TEST_FOLDERS}
+    globs = tuple(sorted(f"{folder}/*" for folder in folders))
+    rules = make_rules(workshop.repo, workshop.files, protected=globs)
+    return (*globs, *sorted(path for path in tests if refusal(path, rules) is None))
 
 
 def _functions(baseline: Baseline, ids: tuple[str, ...]) -> list[Definition]:

@@ -21,7 +21,7 @@ from etude.grade.environment import make_environment
 from etude.grade.runner import BETWEEN, COLLECT
 from etude.sandbox.protocol import Backend
 from etude.store import Pool, TaskStore
-from etude.synth.assemble import assemble
+from etude.synth.assemble import Assembler
 from etude.synth.candidates import Candidate, find_candidates
 from etude.synth.cut import Mode
 from etude.synth.discover import Layout, discover
@@ -29,9 +29,8 @@ from etude.synth.fetch import fetch
 from etude.synth.names import Index
 from etude.synth.prove import prove
 from etude.synth.source import Source, Unreadable, parse
-from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, measure_baseline
-from etude.synth.write import words_of
-from etude.types import Environment, Limits, Repo, Task
+from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
+from etude.types import Limits, Repo, Task
 
 SLOWDOWN = 5.0  # a run on a cut tree may take so many times the original's seconds
 FLOOR_S = 8.0  # and these on top: other work on the machine must not decide
@@ -41,7 +40,7 @@ FLOOR_S = 8.0  # and these on top: other work on the machine must not decide
 class BuildOptions:
     modes: tuple[Mode, ...] = ("remove", "stub")  # stub: single functions and classes only
     jobs: int = 0  # threads, each with one sandbox; 0: one per core
-    max_candidates: int | None = 90  # each is tried in every mode; None: all
+    max_candidates: int | None = 60  # each is tried in every mode; None: all
     max_tasks: int | None = None  # stop after so many, in the order of candidates
     max_share: float = 0.25  # of the stable tests may reach one candidate
 
@@ -88,15 +87,18 @@ def build_tasks(
         digest = store.add_snapshot(fetched.folder)
         layout = _without(layout, skipped)
         repo = Repo(name=layout.name, digest=digest, import_roots=layout.import_roots, test_paths=layout.test_paths, source=fetched.source)
+        snapshot = tree.files(store.snapshot(repo))
         workshop = Workshop(
             repo=repo,
             layout=layout,
             index=Index(sources, layout.import_roots),
             original=store.snapshot(repo),
+            files=snapshot,
             environment=store.environment(environment),
             backend=backend,
             limits=Limits(wall_s=BASELINE_WALL_S),
             scratch=Path(scratch),
+            bytecode=compile_files(snapshot, Path(scratch)),
         )
         say(Progress(stage="fetch", done=1, total=1, note=f"{layout.name}: {len(sources)} Python files"))
         workshop, baseline = measure_baseline(
@@ -107,7 +109,7 @@ def build_tasks(
             workshop.index, layout.sources, baseline.stable, baseline.reach, (COLLECT, BETWEEN), max_share=options.max_share
         )
         useful = [candidate for candidate in found if any(_applies(mode, candidate) for mode in options.modes)]
-        maker = _Maker(workshop, environment, baseline, store)
+        maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store)
         tasks, rejected, tried = _try_all(maker, useful[: options.max_candidates], options, say)
     if not tasks:
         first = next(iter(rejected.items()), None)
@@ -152,19 +154,14 @@ def _without(layout: Layout, skipped: Mapping[str, str]) -> Layout:
     return replace(layout, test_paths=keep(layout.test_paths), sources=keep(layout.sources), tests=keep(layout.tests))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Maker:
     """Makes a task of one candidate in one mode; used by many threads."""
 
     workshop: Workshop
-    environment: Environment
     baseline: Baseline
+    assembler: Assembler
     store: TaskStore
-
-    def __post_init__(self) -> None:
-        index = self.workshop.index
-        texts = {path: index.sources[path].data.decode(index.sources[path].encoding) for path in self.workshop.layout.sources}
-        self.words = {path: words_of(text) for path, text in texts.items()}
 
     def attempt(self, candidate: Candidate, mode: Mode) -> Task | str:
         """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
@@ -172,7 +169,7 @@ class _Maker:
             try:
                 with self.workshop.folder() as folder:
                     proof = prove(self.workshop, self.baseline, candidate, mode, folder)
-                    return assemble(self.workshop, self.environment, self.baseline, candidate, mode, proof, self.words)
+                    return self.assembler.assemble(candidate, mode, proof)
             except Rejected as error:
                 return str(error)
             except SandboxError:

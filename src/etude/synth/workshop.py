@@ -8,8 +8,11 @@ time are left out after the first run: every candidate would pay for them severa
 Not here: what is concluded from a run (prove.py), what is changed (cut.py).
 """
 
+import contextlib
+import importlib.util
 import json
 import os
+import py_compile
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from etude import tree
 from etude.errors import SandboxError, UserError
 from etude.grade.runner import Order, TestRun, run_tests
 from etude.sandbox.protocol import ENV, Backend, Sandbox
@@ -77,10 +79,12 @@ class Workshop:
     layout: Layout
     index: Index
     original: Path
+    files: Mapping[str, Path]  # of the original
     environment: Path
     backend: Backend
     limits: Limits
     scratch: Path
+    bytecode: Mapping[str, Path] = field(default_factory=dict)  # of the original's files
     left_out: frozenset[str] = frozenset()  # slow tests
     chosen: tuple[str, ...] | None = None  # what is run instead of everything, if some are left out
     log: list[str] = field(default_factory=list)  # order of every run of pytest so far
@@ -160,25 +164,42 @@ def slow_tests(durations: Mapping[str, float]) -> frozenset[str]:
     return frozenset(id for id, seconds in durations.items() if total > LONG_S and seconds > SLOW_SHARE * total)
 
 
-def write_tree(original: Path, changes: Changes, folder: Path) -> None:
-    """A copy of a frozen tree with changes; files that stay are linked, as nobody writes to either."""
+def compile_files(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+    """Bytecode of every Python file that compiles, which Python takes without looking at the source: path -> file to link beside it."""
+    found: dict[str, Path] = {}
+    for path, file in files.items():
+        if path.endswith(".py"):
+            target = folder / f"{len(found)}.pyc"
+            with contextlib.suppress(py_compile.PyCompileError, OSError, ValueError):
+                py_compile.compile(
+                    str(file), str(target), dfile=path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+                )
+                found[path] = target
+    return found
+
+
+def write_tree(files: Mapping[str, Path], changes: Changes, folder: Path, bytecode: Mapping[str, Path] | None = None) -> None:
+    """A copy of frozen files with changes; what stays is linked, as nobody writes to either, with its bytecode."""
     folder.mkdir(parents=True)
-    for path, file in tree.files(original).items():
-        if path in changes:
-            continue
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(file, place)
-        except OSError:  # another file system
-            shutil.copy(file, place)
+    for parent in sorted({os.path.dirname(path) for path in files if changes.get(path, b"") is not None}):
+        (folder / parent / ("__pycache__" if bytecode else "")).mkdir(parents=True, exist_ok=True)
+    for path, file in files.items():
+        if path not in changes:
+            _link(file, folder / path)
+            if bytecode and path in bytecode:
+                _link(bytecode[path], Path(importlib.util.cache_from_source(str(folder / path))))
     for path, data in changes.items():
         if data is not None:
-            place = folder / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-            place.chmod((original / path).stat().st_mode & 0o777 if (original / path).exists() else 0o644)
+            (folder / path).write_bytes(data)
+            (folder / path).chmod(files[path].stat().st_mode & 0o777)
     folder.chmod(0o755)
+
+
+def _link(file: Path, place: Path) -> None:
+    try:
+        os.link(file, place)
+    except OSError:  # another file system
+        shutil.copy(file, place)
 
 
 def _refuse_bad(workshop: Workshop, run: TestRun) -> None:
