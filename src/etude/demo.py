@@ -73,10 +73,12 @@ def run_all(config: Config, path: Path, *, tasks: Path | None, title: str, again
     stages = stage_names(config, build=tasks is None)
     expected = {name: EXPECTED_S.get(name, STEP_S) for name in stages}
     with Live(f"{title}: {tasks or config.tasks.source}", stages, expected_s=expected) as view:
+        begun = time.monotonic()
         store = build_stage(config, run.path / "tasks", backend, view) if tasks is None else TaskStore.open(tasks)
+        built_s = time.monotonic() - begun if tasks is None else 0.0
         train_tasks, held_out = choose(store.tasks(), config)
         view.note(f"{len(train_tasks)} tasks to train on, {len(held_out)} held out, no source file in common")
-        before, after = play_stages(config, run, store, backend, train_tasks, held_out, view)
+        before, after = play_stages(config, run, store, backend, train_tasks, held_out, view, built_s=built_s)
         view.stage("report")
         report = finish(run, before, after, Renderer.from_folder(model_folder(config)))
     console = Console()
@@ -163,12 +165,22 @@ def open_session(config: Config, run: RunFolder, store: TaskStore, backend: Bubb
 
 
 def play_stages(
-    config: Config, run: RunFolder, store: TaskStore, backend: Bubblewrap, train_tasks: Sequence[Task], held_out: Sequence[Task], view: View
+    config: Config,
+    run: RunFolder,
+    store: TaskStore,
+    backend: Bubblewrap,
+    train_tasks: Sequence[Task],
+    held_out: Sequence[Task],
+    view: View,
+    *,
+    built_s: float = 0.0,
 ) -> tuple[list[Rollout], list[Rollout]]:
     """Warm start, evaluation, training, evaluation. Returns the held-out rollouts before and after."""
     run.write_json("tasks.json", {"train": [task_row(t) for t in train_tasks], "held_out": [task_row(t) for t in held_out]})
     session = open_session(config, run, store, backend, view)
     learner, harness, metrics = session.learner, session.harness, session.metrics
+    if built_s:
+        metrics.log("stage", name="build tasks", seconds=built_s)
     warm_start(learner, train_tasks, config, harness=harness, run=run, metrics=metrics, view=view)
     before = evaluate_stage("before", held_out, session)
     train(learner, train_tasks, config, engine=session.engine, harness=harness, run=run, metrics=metrics, view=view)

@@ -123,9 +123,11 @@ def warm_start(
         return
     if settings.steps:
         view.stage("demonstrations", total=len(tasks) * settings.per_task)
+        begun = time.monotonic()
         rollouts = warmup.demonstrations(
             tasks, settings, seed=config.seed, harness=harness, run=run, on_rollout=lambda rollout: view.advance()
         )
+        metrics.log("stage", name="demonstrations", seconds=time.monotonic() - begun)
         samples = warmup.usable(rollouts, context_tokens=config.agent.context_tokens)
         if not samples:
             raise UserError("no demonstration fits agent.context_tokens: raise it, or choose easier tasks")
@@ -148,6 +150,7 @@ def warm_start(
             view.numbers(loss=loss, tokens_per_s=rate)
             if (k + 1) % settings.checkpoint_every == 0 and k + 1 < settings.steps:
                 run.checkpoint(f"warmup-{k + 1:04d}", learner.save, keep=config.rl.keep_checkpoints)
+        metrics.log("stage", name="warm start", seconds=time.monotonic() - begun)
     learner.start_rl(config)
     learner.step = 0
     run.checkpoint("step-0000", learner.save, keep=config.rl.keep_checkpoints)

@@ -57,7 +57,7 @@ class Habits:
     @classmethod
     def of_rate(cls, rate: float) -> "Habits":
         """Invalid calls before so many of the messages."""
-        return cls(unknown_tool=0.6 * rate, malformed_call=0.17 * rate, bad_arguments=0.23 * rate)
+        return cls(unknown_tool=0.72 * rate, malformed_call=0.08 * rate, bad_arguments=0.2 * rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,10 +137,11 @@ def _assemble(result: ExecResult, body: bytes | None) -> TestRun:
     head_line, _, lines = body.partition(b"\n")
     head = json.loads(head_line)
     timed_out = head["status"] == "timeout"
+    status = "timeout" if timed_out else result.status  # of the sandbox: a limit that ended the tests, but not their supervisor
     result = dataclasses.replace(
         result,
-        status="timeout" if timed_out else "exited",
-        code=None if timed_out else head["code"],
+        status=status,
+        code=head["code"] if status == "exited" else None,
         stdout=_canonical(head["output"]).encode("utf-8", "surrogateescape"),
         stderr=b"",
         wall_s=head["wall_s"],

@@ -124,8 +124,14 @@ def stage_times(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Seconds per stage of the run, in order; a stage that was entered twice is added up."""
     seconds: dict[str, float] = {}
     for record in metrics:
-        if record["kind"] == "stage" and (value := number(record.get("seconds"))) is not None:
-            name = str(record.get("name", "?"))
-            seconds[name] = seconds.get(name, 0.0) + value
+        if record["kind"] == "stage":
+            parts = {str(record.get("name", "?")): record.get("seconds")}
+        elif record["kind"] == "step":
+            parts = {"training: rollouts": record.get("collect_s"), "training: learning": record.get("train_s")}
+        else:
+            continue
+        for name, part in parts.items():
+            if (value := number(part)) is not None:
+                seconds[name] = seconds.get(name, 0.0) + value
     longest = max(seconds.values(), default=0.0) or 1.0
     return [{"name": name, "time": clock_time(value), "share": value / longest} for name, value in seconds.items()]

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from etude import tree
+from etude import __version__, tree
 from etude.errors import SandboxError, UserError
 from etude.grade.environment import make_environment
 from etude.grade.runner import BETWEEN, COLLECT
@@ -26,6 +26,7 @@ from etude.synth.candidates import Candidate, find_candidates
 from etude.synth.cut import Mode
 from etude.synth.discover import Layout, discover
 from etude.synth.fetch import fetch
+from etude.synth.ledger import Ledger
 from etude.synth.names import Index
 from etude.synth.prove import prove
 from etude.synth.source import Source, Unreadable, parse
@@ -110,7 +111,8 @@ def build_tasks(
         )
         useful = [candidate for candidate in found if any(_applies(mode, candidate) for mode in options.modes)]
         maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store)
-        tasks, rejected, tried = _try_all(maker, useful[: options.max_candidates], options, say)
+        ledger = Ledger(store, (__version__, digest, environment, sorted(baseline.stable), options.max_share))
+        tasks, rejected, tried = _try_all(maker, ledger, useful[: options.max_candidates], options, say)
     if not tasks:
         first = next(iter(rejected.items()), None)
         raise UserError(f"{layout.name} gives no task: {len(found)} candidates{f', first {first[0]}: {first[1]}' if first else ''}")
@@ -128,6 +130,7 @@ def build_tasks(
         trace_ratio=baseline.traced_seconds / baseline.seconds,
     )
     _describe(store, report, fetched.source)
+    ledger.close()
     return report
 
 
@@ -183,18 +186,22 @@ def _applies(mode: Mode, candidate: Candidate) -> bool:
 
 
 def _try_all(
-    maker: _Maker, candidates: Sequence[Candidate], options: BuildOptions, say: Report
+    maker: _Maker, ledger: Ledger, candidates: Sequence[Candidate], options: BuildOptions, say: Report
 ) -> tuple[list[Task], dict[str, str], dict[Mode, int]]:
     """(tasks in the order of candidates, rejections, mode -> tried). A task is in the store as soon as it is known."""
     jobs = [(candidate, mode) for candidate in candidates for mode in options.modes if _applies(mode, candidate)]
+
+    def attempt(name: str, candidate: Candidate, mode: Mode) -> Task | str:
+        return known if (known := ledger.known(name)) is not None else maker.attempt(candidate, mode)
+
     tasks: dict[str, Task] = {}  # by cut patch: two candidates may come to the same cut
     rejected: dict[str, str] = {}
     tried = dict.fromkeys(options.modes, 0)
     with ThreadPoolExecutor(options.jobs or len(os.sched_getaffinity(0))) as pool:
-        results: list[Future[Task | str]] = [pool.submit(maker.attempt, candidate, mode) for candidate, mode in jobs]
+        results: list[Future[Task | str]] = [pool.submit(attempt, _name(candidate, mode), candidate, mode) for candidate, mode in jobs]
         try:
             for number, (candidate, mode) in enumerate(jobs, 1):
-                name = f"{mode} {candidate.kind} {candidate.name}"
+                name = _name(candidate, mode)
                 outcome = results[number - 1].result()
                 tried[mode] += 1
                 if isinstance(outcome, Task) and outcome.cut in tasks:
@@ -204,6 +211,8 @@ def _try_all(
                     maker.store.add(outcome)
                 else:
                     rejected[name] = outcome
+                if ledger.known(name) is None:
+                    ledger.add(name, outcome)
                 verdict = outcome.id if isinstance(outcome, Task) else f"no task of {name}: {outcome}"
                 say(Progress(stage="tasks", done=number, total=len(jobs), note=verdict))
                 if options.max_tasks is not None and len(tasks) >= options.max_tasks:
@@ -211,6 +220,10 @@ def _try_all(
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
     return list(tasks.values()), rejected, tried
+
+
+def _name(candidate: Candidate, mode: Mode) -> str:
+    return f"{mode} {candidate.kind} {candidate.name}"
 
 
 def _describe(store: TaskStore, report: BuildReport, source: str) -> None:

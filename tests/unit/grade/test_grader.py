@@ -151,12 +151,11 @@ def test_sources_in_other_encodings_count(score: Score) -> None:
         ("import os\nos._exit(0)\n", "pytest did not come to its end"),
         ("import unittest\nraise unittest.SkipTest\n", "2 of 2 fail_to_pass tests do not pass, 6 of 6 pass_to_pass tests do not pass"),
         ("import time\ntime.sleep(100)\n", "the tests ran out of time (3 s)"),
-        # slowly: memory taken at once meets the kernel's ceiling before anyone looks, and then the tests only end early
-        ("import time\nm = []\nwhile True:\n    m.append(b'x' * 2**23)\n    time.sleep(0.02)\n", "the tests ran out of memory (512 MB)"),
+        ("memory = bytearray(10**10)\n", "the tests ran out of memory (512 MB)"),
     ],
 )
 def test_code_that_avoids_the_tests_scores_zero(score: Score, code: str, reason: str) -> None:
-    verdict = score({"pocket/__init__.py": code}, limits=Limits(wall_s=3.0 if "sleep(100)" in code else 30.0, memory_mb=512, disk_mb=32))
+    verdict = score({"pocket/__init__.py": code}, limits=Limits(wall_s=3.0 if "sleep" in code else 30.0, memory_mb=512, disk_mb=32))
     assert verdict.verdict == "graded"
     assert verdict.reward == Reward(total=0.0, solved=False, parts={"solved": 0.0, "fail_to_pass_share": 0.0, "pass_to_pass_share": 0.0})
     assert verdict.reason.startswith(reason)

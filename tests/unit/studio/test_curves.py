@@ -46,7 +46,13 @@ def test_the_table_has_every_number_and_a_dash_where_one_is_missing() -> None:
 
 def test_a_stage_that_was_entered_twice_is_added_up_and_bars_are_relative_to_the_longest() -> None:
     lines = [{"kind": "stage", "step": 0, "t": 0.0, "name": name, "seconds": s} for name, s in (("a", 30.0), ("b", 80.0), ("a", 10.0))]
-    assert [(row["name"], row["time"], row["share"]) for row in stage_times(lines)] == [("a", "00:40", 0.5), ("b", "01:20", 1.0)]
+    lines += [{"kind": "step", "step": k, "t": 0.0, "collect_s": 15.0, "train_s": 5.0} for k in (1, 2)]
+    assert [(row["name"], row["time"], row["share"]) for row in stage_times(lines)] == [
+        ("a", "00:40", 0.5),
+        ("b", "01:20", 1.0),
+        ("training: rollouts", "00:30", 0.375),
+        ("training: learning", "00:10", 0.125),
+    ]
 
 
 @pytest.mark.parametrize("value", [True, "3", None, [1]])

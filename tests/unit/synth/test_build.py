@@ -166,6 +166,29 @@ def test_every_rejected_candidate_has_a_reason_in_the_pool(built):
     assert sum(evidence["valid"].values()) + len(report.rejected) == sum(evidence["tried"].values())
 
 
+class Stopped(Exception):
+    """Stands for a kill: what was written before it is all that is left."""
+
+
+def test_a_build_that_was_stopped_tries_only_the_rest_and_ends_the_same(built, tmp_path, backend):
+    first, store, _ = built
+
+    def stop(progress):
+        if progress.stage == "tasks" and progress.done == 3:
+            raise Stopped
+
+    source, out = str(lay(tmp_path / "calc-repo", FILES)), tmp_path / "tasks"
+    with pytest.raises(Stopped):
+        build_tasks(source, out, options=OPTIONS, backend=backend, progress=stop)
+    ledger = next(out.glob(".unfinished-*"))
+    ledger.write_bytes(ledger.read_bytes() + b'{"name": "stub func')  # a line that a kill tore
+    report = build_tasks(source, out, options=OPTIONS, backend=backend)
+    assert report.sandbox_runs < first.sandbox_runs
+    assert (report.tasks, report.valid, report.rejected) == (first.tasks, first.valid, first.rejected)
+    assert all((out / f"{id}.json").read_bytes() == (store.path / f"{id}.json").read_bytes() for id in report.tasks)
+    assert not list(out.glob(".unfinished-*"))
+
+
 def test_another_build_gives_the_same_bytes(built, tmp_path, backend):
     """In one thread, with fewer candidates: what both builds make is equal, file by file."""
     _, store, _ = built
