@@ -4,11 +4,31 @@
     optimizer.step(lr)                # the learning rate comes from the caller (schedule.py)
     optimizer.zero_grad()
 
-Not here: which parameters are trained and at what rate (train.py). This package knows no reinforcement-learning word.
+For any PyTorch loop, with FSDP2 or without, there is also Muon over sharded parameters, a torch.optim.Optimizer (sharded_muon.py):
+
+    from etude.optim import ShardedMuon, muon_param_groups
+
+Those two names load torch when they are first used. Not here: which parameters are trained and at what rate (train.py). This package
+knows no reinforcement-learning word.
 """
 
+import importlib
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from etude.optim.routing import muon_param_groups
+    from etude.optim.sharded_muon import ShardedMuon
+
+__all__ = ["Optimizer", "ShardedMuon", "muon_param_groups"]
+
+_LAZY = {"ShardedMuon": "etude.optim.sharded_muon", "muon_param_groups": "etude.optim.routing"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Optimizer(Protocol):

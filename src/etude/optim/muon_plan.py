@@ -1,0 +1,368 @@
+"""The plan of a Muon step: who orthogonalises which unit, in which buckets, and what crosses the wire. For any rank of any world.
+
+1. Every parameter's units and their holders (muon_layout.py). An axis of the mesh *cuts* if some unit has holders at two of its indices.
+2. A *lane* is all parameters of one mesh with the same cutting and replicating axes. Its units travel inside the *cut group* (ranks that
+   differ on the cutting axes) and, where replicas share the work, its updates inside the *share group* (k neighbouring replicas).
+3. k minimises  F / (S k rate) + w P / S (k - 1) / k / B  over the divisors of the number of replicas R: Newton-Schulz FLOPs F and
+   elements P over S distinct shards, w bytes on the wire, link B bytes/s. k = 1: every replica does all its own.
+4. Buckets: parameters of a lane, largest unit first, up to `bucket_bytes` per rank and direction.
+5. Owners, bucket by bucket: the costliest unit first, to the least loaded rank of its domain (cut group x share group), Graham's LPT rule
+   (1969). One load per rank over all meshes, lanes and replicas; work that cannot move (units that nobody shares) counts from the start.
+   At equal load a rank that holds a larger part of the unit wins, then the lower rank.
+6. `launches`: the order in which every rank issues its collectives, the same on all ranks whatever their speed.
+
+In: layouts as plain numbers. Out: `Plan`; what one rank does is `muon_rank.rank_plan(plan, rank)`. All integers, so every rank computes
+the same plan; `digest` proves it. Loads no torch. Not here: process groups and tensors (sharded_muon.py), other costs of a step.
+"""
+
+import hashlib
+import heapq
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from etude.optim.muon_config import MuonOptions, NewtonSchulz
+from etude.optim.muon_layout import Holder, MeshLayout, ParameterLayout, Placement, Sharding, chunks, product_of, ravel
+from etude.optim.units import Rectangle, Units
+
+_FORMAT = "muon plan 1"
+
+
+class LaneKey(NamedTuple):
+    mesh: int | None
+    cut_axes: tuple[int, ...]
+    replica_axes: tuple[int, ...]
+
+
+class UnitInfo(NamedTuple):
+    rectangle: Rectangle
+    cost: int
+    select: tuple[int, ...]
+    """Coordinate on the axes that shard but do not cut (say, which expert-parallel rank)."""
+    holders: tuple[Holder, ...]
+    places: tuple[int, ...]
+    """Index of each holder in the cut group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What parameters of one shape, placement and choice of units have in common."""
+
+    sharding: Sharding
+    lane: LaneKey
+    select_axes: tuple[int, ...]
+    units: tuple[UnitInfo, ...]
+    max_cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    index: int
+    lane: LaneKey
+    split: int
+    """k: replicas that share the work."""
+    parameters: tuple[int, ...]
+    owners: "tuple[tuple[array[int], ...], ...]"
+    """Per parameter and cluster of k replicas: for each unit, place in the cut group + size of the cut group x place in the share group."""
+
+    @property
+    def num_launches(self) -> int:
+        return 2 * bool(self.lane.cut_axes) + (self.split > 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    parameters: tuple[ParameterLayout, ...]
+    meshes: tuple[MeshLayout, ...]
+    options: MuonOptions
+    world_size: int
+    kinds: tuple[Kind | None, ...]
+    """Per parameter; None for AdamW."""
+    buckets: tuple[Bucket, ...]
+    loads: tuple[int, ...]
+    """Newton-Schulz FLOPs per rank."""
+    launches: tuple[int, ...]
+    """Bucket indices, one entry per advance of a bucket that communicates; see `launch_order`."""
+    digest: str
+
+    @property
+    def max_over_mean(self) -> float:
+        """Largest load over the mean: 1 is perfect balance."""
+        mean = sum(self.loads) / len(self.loads)
+        return max(self.loads) / mean if mean else 1.0
+
+
+def make_plan(
+    parameters: Sequence[ParameterLayout], meshes: Sequence[MeshLayout], world_size: int, options: MuonOptions | None = None
+) -> Plan:
+    """The plan of a world. ValueError, naming the parameter, where units do not tile it or ranks hold scattered pieces."""
+    options = options or MuonOptions()
+    kinds = _kinds(parameters, meshes, options.newton_schulz)
+    lanes: dict[LaneKey, list[int]] = {}
+    for index, kind in enumerate(kinds):
+        if kind is not None:
+            lanes.setdefault(kind.lane, []).append(index)
+    grouped: list[tuple[LaneKey, int, tuple[int, ...]]] = []
+    for key, members in lanes.items():
+        split = _replica_split([_known(kinds[i]) for i in members], meshes, key, options)
+        sized = [(i, _known(kinds[i]), math.prod(parameters[i].shape)) for i in members]
+        grouped += [(key, split, chosen) for chosen in _fill(sized, options)]
+    grouped.sort(key=lambda bucket: -max(_known(kinds[i]).max_cost for i in bucket[2]))
+    loads = [0] * world_size
+    buckets = _assign(grouped, kinds, meshes, loads)
+    travelling = [bucket for bucket in buckets if bucket.num_launches]
+    order = launch_order([bucket.num_launches for bucket in travelling], options.max_inflight)
+    return Plan(
+        parameters=tuple(parameters), meshes=tuple(meshes), options=options, world_size=world_size, kinds=tuple(kinds), buckets=buckets,
+        loads=tuple(loads), launches=tuple(travelling[i].index for i in order),
+        digest=_digest(parameters, meshes, options, world_size, buckets),
+    )  # fmt: skip
+
+
+def launch_order(num_launches: Sequence[int], max_inflight: int) -> list[int]:
+    """Which task advances when: task i advances num_launches[i] times with a collective and once more to finish.
+
+    A task enters while fewer than `max_inflight` are under way. Each round advances the oldest that has launched once (its matrices are
+    orthogonalised now, the long part), then every older one. So a bucket's way out overlaps the next one's computation, and the ways in
+    were launched before.
+    """
+    order: list[int] = []
+    waiting = iter(range(len(num_launches)))
+    live: dict[int, int] = {}
+    while True:
+        while len(live) < max_inflight and (task := next(waiting, None)) is not None:
+            order.append(task)
+            live[task] = 1
+        if not live:
+            return order
+        front = next((task for task, done in live.items() if done == 1 and num_launches[task] > 1), None)
+        turn = [task for task in live if front is None or task < front]
+        for task in ([front] if front is not None else []) + turn:
+            order.append(task)
+            live[task] += 1
+            if live[task] == num_launches[task] + 1:
+                del live[task]
+
+
+def _known(kind: Kind | None) -> Kind:
+    assert kind is not None
+    return kind
+
+
+def _kinds(parameters: Sequence[ParameterLayout], meshes: Sequence[MeshLayout], settings: NewtonSchulz) -> list[Kind | None]:
+    cache: dict[object, Kind] = {}
+    found: list[Kind | None] = []
+    for parameter in parameters:
+        if parameter.algorithm == "adamw":
+            found.append(None)
+            continue
+        key = (parameter.shape, parameter.units, parameter.mesh, parameter.placements)
+        if key not in cache:
+            parameter.units.check(parameter.name, parameter.shape)
+            mesh_shape = () if parameter.mesh is None else meshes[parameter.mesh].shape
+            try:
+                cache[key] = _kind(parameter.shape, parameter.units, parameter.mesh, mesh_shape, parameter.placements, settings)
+            except ValueError as error:
+                raise ValueError(f"{parameter.name}: {error}") from None
+        found.append(cache[key])
+    return found
+
+
+def _kind(
+    shape: tuple[int, ...], units: Units, mesh: int | None, mesh_shape: tuple[int, ...], placements: tuple[Placement, ...],
+    settings: NewtonSchulz,
+) -> Kind:  # fmt: skip
+    sharding = Sharding(shape, mesh_shape, placements)
+    held = [(rectangle, sharding.holders(rectangle)) for rectangle in units.rectangles(shape)]
+    cut = tuple(
+        axis
+        for place, axis in enumerate(sharding.axes)
+        if any(holders[0].coordinate[place] != holder.coordinate[place] for _, holders in held for holder in holders)
+    )
+    select_axes = tuple(axis for axis in sharding.axes if axis not in cut)
+    cut_shape = [mesh_shape[axis] for axis in cut]
+    cut_places = [sharding.axes.index(axis) for axis in cut]
+    select_places = [sharding.axes.index(axis) for axis in select_axes]
+    infos = []
+    for rectangle, holders in held:
+        infos.append(
+            UnitInfo(
+                rectangle=rectangle,
+                cost=settings.flops(rectangle.rows, rectangle.cols),
+                select=tuple(holders[0].coordinate[p] for p in select_places),
+                holders=tuple(holders),
+                places=tuple(ravel([holder.coordinate[p] for p in cut_places], cut_shape) for holder in holders),
+            )
+        )
+    lane = LaneKey(mesh, cut, sharding.replica_axes)
+    return Kind(sharding, lane, select_axes, tuple(infos), max((info.cost for info in infos), default=0))
+
+
+def _replica_split(kinds: Sequence[Kind], meshes: Sequence[MeshLayout], lane: LaneKey, options: MuonOptions) -> int:
+    if lane.mesh is None or not lane.replica_axes or options.replica_split == "off":
+        return 1
+    shape = meshes[lane.mesh].shape
+    replicas = math.prod(shape[axis] for axis in lane.replica_axes)
+    divisors = [k for k in range(1, replicas + 1) if replicas % k == 0]
+    if isinstance(options.replica_split, int):
+        limit = options.replica_split
+        return max(k for k in divisors if k <= limit)
+    shards = math.prod(shape) // replicas
+    flops = sum(info.cost for kind in kinds for info in kind.units)
+    volume = options.wire_bytes * sum(math.prod(kind.sharding.shape) for kind in kinds)
+
+    def seconds(k: int) -> float:
+        return flops / (shards * k * options.flops_per_s) + volume / shards * (k - 1) / k / options.link_bytes_per_s
+
+    return min(divisors, key=lambda k: (seconds(k), k))
+
+
+def _fill(members: Sequence[tuple[int, Kind, int]], options: MuonOptions) -> Iterator[tuple[int, ...]]:
+    """Parameters (index, kind, elements) of one lane in buckets, those with the costliest units first."""
+    chosen: list[int] = []
+    size = 0
+    for index, kind, numel in sorted(members, key=lambda member: -member[1].max_cost):
+        shards = math.prod(kind.sharding.mesh_shape[axis] for axis in kind.sharding.axes)
+        num_bytes = options.wire_bytes * numel // shards
+        if chosen and size + num_bytes > options.bucket_bytes:
+            yield tuple(chosen)
+            chosen, size = [], 0
+        chosen.append(index)
+        size += num_bytes
+    if chosen:
+        yield tuple(chosen)
+
+
+class Lane:
+    """Ranks of a lane by (selection, cluster of replicas, place in the cut group, place in the share group)."""
+
+    def __init__(self, key: LaneKey, split: int, mesh: MeshLayout, select_axes: tuple[int, ...]) -> None:
+        sizes = {axis: mesh.shape[axis] for axis in range(len(mesh.shape))}
+        self.cut_size = math.prod(sizes[axis] for axis in key.cut_axes)
+        self.split = split
+        self.num_clusters = math.prod(sizes[axis] for axis in key.replica_axes) // split
+        self._ranks: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        fixed = dict.fromkeys(sizes, 0)
+        for select in product_of({axis: sizes[axis] for axis in select_axes}):
+            by_replica = [
+                [mesh.rank(list({**fixed, **select, **replica, **cut}.values())) for cut in product_of({a: sizes[a] for a in key.cut_axes})]
+                for replica in product_of({axis: sizes[axis] for axis in key.replica_axes})
+            ]
+            for cluster in range(self.num_clusters):
+                rows = by_replica[cluster * split : (cluster + 1) * split]
+                self._ranks[tuple(select.values()), cluster] = [rank for row in rows for rank in row]
+
+    def ranks(self, select: tuple[int, ...], cluster: int) -> list[int]:
+        """By owner code: place in the cut group + cut_size x place in the share group."""
+        return self._ranks[select, cluster]
+
+    def cut_groups(self) -> Iterator[tuple[int, ...]]:
+        """Every cut group of the lane."""
+        for ranks in self._ranks.values():
+            yield from (tuple(ranks[i : i + self.cut_size]) for i in range(0, len(ranks), self.cut_size))
+
+    def share_groups(self) -> Iterator[tuple[int, ...]]:
+        """Every share group of the lane."""
+        for ranks in self._ranks.values():
+            yield from (tuple(ranks[place :: self.cut_size]) for place in range(self.cut_size))
+
+
+def _assign(
+    grouped: Sequence[tuple[LaneKey, int, tuple[int, ...]]], kinds: Sequence[Kind | None], meshes: Sequence[MeshLayout], loads: list[int]
+) -> tuple[Bucket, ...]:
+    lanes: dict[LaneKey, Lane] = {}
+    heaps: dict[object, list[tuple[int, int, int]]] = {}
+    plain = 0
+    jobs: list[list[tuple[int, int, int, int]]] = []  # per bucket: (cost, parameter's place, cluster, unit), those still without owner
+    tables: list[list[list[array[int]]]] = []
+    for key, split, members in grouped:
+        open_jobs: list[tuple[int, int, int, int]] = []
+        table: list[list[array[int]]] = []
+        for place, index in enumerate(members):
+            kind = _known(kinds[index])
+            if key.mesh is None:
+                plain += sum(info.cost for info in kind.units)
+                table.append([array("l", [0] * len(kind.units))])
+                continue
+            if key not in lanes:
+                lanes[key] = Lane(key, split, meshes[key.mesh], kind.select_axes)
+            lane = lanes[key]
+            rows = [array("l", [-1] * len(kind.units)) for _ in range(lane.num_clusters)]
+            for cluster, row in enumerate(rows):
+                for unit, info in enumerate(kind.units):
+                    if split == 1 and len(info.holders) == 1:
+                        row[unit] = info.places[0]
+                        loads[lane.ranks(info.select, cluster)[row[unit]]] += info.cost
+                    else:
+                        open_jobs.append((-info.cost, place, cluster, unit))
+            table.append(rows)
+        jobs.append(open_jobs)
+        tables.append(table)
+    for rank in range(len(loads)):
+        loads[rank] += plain
+    for (key, _, members), table, open_jobs in zip(grouped, tables, jobs, strict=True):
+        for _, place, cluster, unit in sorted(open_jobs):
+            kind = _known(kinds[members[place]])
+            info, lane = kind.units[unit], lanes[key]
+            code = _owner(info, lane, cluster, heaps, loads)
+            table[place][cluster][unit] = code
+            loads[lane.ranks(info.select, cluster)[code]] += info.cost
+    return tuple(
+        Bucket(index, key, split, members, tuple(tuple(rows) for rows in table))
+        for index, ((key, split, members), table) in enumerate(zip(grouped, tables, strict=True))
+    )
+
+
+def _owner(info: UnitInfo, lane: Lane, cluster: int, heaps: dict[object, list[tuple[int, int, int]]], loads: list[int]) -> int:
+    """The least loaded rank that may own the unit, as an owner code. Heaps are corrected lazily: loads only grow."""
+    ranks = lane.ranks(info.select, cluster)
+    only = info.places[0] if len(info.holders) == 1 else None  # whole on one shard: a replica of that shard owns it, nothing is cut
+    domain = (id(lane), info.select, cluster, only)
+    heap = heaps.get(domain)
+    if heap is None:
+        codes = range(len(ranks)) if only is None else range(only, len(ranks), lane.cut_size)
+        heap = heaps[domain] = [(loads[ranks[code]], ranks[code], code) for code in codes]
+        heapq.heapify(heap)
+    while loads[heap[0][1]] != heap[0][0]:
+        _, rank, code = heap[0]
+        heapq.heapreplace(heap, (loads[rank], rank, code))
+    least, _, best = heap[0]
+    uneven = len(info.holders) < lane.cut_size or len({holder.numel for holder in info.holders}) > 1
+    if only is None and uneven:
+        sizes = dict(zip(info.places, (holder.numel for holder in info.holders), strict=True))
+        tied = [
+            (-sizes[place], ranks[code], code)
+            for place in info.places
+            for code in range(place, len(ranks), lane.cut_size)
+            if loads[ranks[code]] == least
+        ]
+        if tied:
+            return min(tied)[2]
+    return best
+
+
+def _digest(
+    parameters: Sequence[ParameterLayout], meshes: Sequence[MeshLayout], options: MuonOptions, world_size: int, buckets: Sequence[Bucket]
+) -> str:
+    hashed = hashlib.sha256(f"{_FORMAT} {world_size} {options}".encode())
+    for parameter in parameters:
+        hashed.update(parameter.describe(meshes).encode())
+    for bucket in buckets:
+        hashed.update(f"{bucket.lane} {bucket.split} {bucket.parameters}".encode())
+        for rows in bucket.owners:
+            for row in rows:
+                hashed.update(row.tobytes())
+    return hashed.hexdigest()
+
+
+def largest_shard(shape: Sequence[int], mesh_shape: Sequence[int], placements: Sequence[Placement]) -> int:
+    """Elements of the largest local shard."""
+    numel = 1
+    for dim, size in enumerate(shape):
+        for axis, placement in enumerate(placements):
+            if placement is not None and placement.dim == dim:
+                size = chunks(size, mesh_shape[axis])[0][1]
+        numel *= size
+    return numel

@@ -1,0 +1,218 @@
+"""The work of one step as generators, and the scheduler that drives them.
+
+A bucket's task: momentum and packing; to the owners (all-to-all); Newton-Schulz; back to the holders (all-to-all); where replicas share
+the work, to each other (all-gather); the update. It yields the Work that it just launched and is resumed once that is complete. Tasks that
+never communicate (units nobody shares, AdamW) yield None now and then: they fill the time in which the wire is busy.
+
+Collectives are launched in the plan's order on every rank, whatever completes first; readiness only decides which local work is done
+while waiting. So no two ranks can wait for each other.
+
+    m <- m + (1 - mu) (g - m)          momentum, as an average
+    u  = g + mu (m - g)                Nesterov; u = m without
+    w <- w - lr wd w                   decoupled decay; cautious: only where u and w have the same sign (arXiv:2510.12402)
+    w <- w - lr scale NS(u)
+
+Order and precision of each operation are torch.optim.Muon's. Not here: which rank does what (muon_plan.py), state (sharded_muon.py).
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from etude.optim.muon_config import MuonOptions, update_scale
+from etude.optim.muon_rank import Box, Owned, Piece, RankBucket
+from etude.optim.muon_transport import Transport, Work
+from etude.optim.newton_schulz import DTYPES, batches, orthogonalize
+
+Task = Generator[Work | None, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A Muon parameter in one step: its local tensors and its group's settings."""
+
+    weight: Tensor
+    gradient: Tensor | None
+    """None counts as zero: momentum decays and the exchange keeps its shape."""
+    momentum: Tensor
+    lr: float
+    mu: float
+    nesterov: bool
+    weight_decay: float
+    cautious: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What all tasks share."""
+
+    options: MuonOptions
+    transport: Transport
+    groups: Mapping[tuple[int, ...], dist.ProcessGroup]
+    """By the ranks of a group."""
+
+
+def momentum_update(member: Member) -> Tensor:
+    """Average the gradient into the momentum; returns what is to be orthogonalised, which may be the momentum itself."""
+    gradient = torch.zeros_like(member.momentum) if member.gradient is None else member.gradient.to(member.momentum.dtype)
+    member.momentum.lerp_(gradient, 1 - member.mu)
+    return gradient.lerp(member.momentum, member.mu) if member.nesterov else member.momentum
+
+
+def apply_update(weight: Tensor, update: Tensor, unit_shape: tuple[int, int], member: Member, options: MuonOptions) -> None:
+    """Decay and move `weight`, any part of a unit; `update` is its part of the orthogonalised unit."""
+    if member.cautious:
+        weight.mul_(1 - member.lr * member.weight_decay * (update * weight > 0).to(weight.dtype))
+    else:
+        weight.mul_(1 - member.lr * member.weight_decay)
+    weight.add_(update, alpha=-(member.lr * update_scale(options.scale, *unit_shape)))
+
+
+def bucket_task(bucket: RankBucket, members: Mapping[int, Member], wiring: Wiring) -> Task:
+    """One bucket, from gradients to weights."""
+    wire = DTYPES[wiring.options.wire]
+    device = members[bucket.parameters[0]].weight.device
+    mine: dict[int, list[Piece]] = {}
+    for piece in bucket.pieces[bucket.my_share]:
+        mine.setdefault(piece.parameter, []).append(piece)
+    sent = torch.empty(sum(bucket.send_splits), dtype=wire, device=device)
+    for index in bucket.parameters:
+        update = momentum_update(members[index])
+        for piece in mine.get(index, ()):
+            part = update[_slices(piece.box)]
+            sent[piece.offset : piece.offset + piece.numel].view(part.shape).copy_(part)
+        del update
+    received = sent
+    if len(bucket.cut_ranks) > 1:
+        group = wiring.groups[bucket.cut_ranks]
+        received = torch.empty(sum(bucket.recv_splits), dtype=wire, device=device)
+        yield wiring.transport.all_to_all(received, sent, bucket.recv_splits, bucket.send_splits, group)
+    yield from _orthogonalize_owned(bucket.owned, received, wiring.options)
+    updates = received
+    if len(bucket.cut_ranks) > 1:
+        updates = sent
+        yield wiring.transport.all_to_all(updates, received, bucket.send_splits, bucket.recv_splits, group)
+    parts = {bucket.my_share: updates}
+    if len(bucket.share_ranks) > 1:
+        width = max(bucket.share_sizes)
+        padded = updates.new_zeros(width)
+        padded[: updates.numel()] = updates
+        gathered = updates.new_empty(width * len(bucket.share_ranks))
+        yield wiring.transport.all_gather(gathered, padded, wiring.groups[bucket.share_ranks])
+        parts = {share: gathered[share * width : (share + 1) * width] for share in range(len(bucket.share_ranks))}
+    for share, pieces in enumerate(bucket.pieces):
+        for piece in pieces:
+            member = members[piece.parameter]
+            weight = member.weight[_slices(piece.box)]
+            update = parts[share][piece.offset : piece.offset + piece.numel].view(weight.shape)
+            apply_update(weight, update, piece.unit_shape, member, wiring.options)
+
+
+def _orthogonalize_owned(owned: Sequence[Owned], buffer: Tensor, options: MuonOptions) -> Task:
+    """Each owned unit in place: fragments of the buffer are replaced by those of the orthogonalised unit."""
+    by_shape: dict[tuple[int, int], list[Owned]] = {}
+    for unit in owned:
+        by_shape.setdefault(unit.shape, []).append(unit)
+    for shape, units in by_shape.items():
+        for run in batches(len(units), shape, options.newton_schulz):
+            chosen = [units[i] for i in run]
+            stacked = buffer.new_empty((len(chosen), *shape))
+            for matrix, unit in zip(stacked, chosen, strict=True):
+                for offset, numel, box in unit.fragments:
+                    part = matrix[_slices(box)]
+                    part.copy_(buffer[offset : offset + numel].view(part.shape))
+            # a single matrix goes the unbatched way, like the reference: on a GPU the two may differ in the last bit
+            result = orthogonalize(stacked if len(chosen) > 1 else stacked[0], options.newton_schulz)
+            for matrix, unit in zip(result if len(chosen) > 1 else result[None], chosen, strict=True):
+                for offset, numel, box in unit.fragments:
+                    part = matrix[_slices(box)]
+                    buffer[offset : offset + numel].view(part.shape).copy_(part)
+            yield None
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(lo, hi) for lo, hi in box)
+
+
+@dataclass(frozen=True, slots=True)
+class AdamMember:
+    """An AdamW parameter in one step."""
+
+    weight: Tensor
+    gradient: Tensor | None
+    mean: Tensor
+    square: Tensor
+    step: Tensor
+
+
+def adamw_task(members: Sequence[AdamMember], group: Mapping[str, Any], chunk_numel: int = 1 << 24) -> Task:
+    """torch.optim.AdamW, fused, over local shards; a missing gradient is zero, so that every rank counts the same steps."""
+    start = 0
+    while start < len(members):
+        end, numel = start, 0
+        while end < len(members) and (end == start or numel + members[end].weight.numel() <= chunk_numel):
+            numel += members[end].weight.numel()
+            end += 1
+        chosen = [member for member in members[start:end] if member.weight.numel()]
+        for member in members[start:end]:
+            if not member.weight.numel():
+                member.step.add_(1)
+        if chosen:
+            adamw(
+                [m.weight for m in chosen], [torch.zeros_like(m.weight) if m.gradient is None else m.gradient for m in chosen],
+                [m.mean for m in chosen], [m.square for m in chosen], [], [m.step for m in chosen],
+                fused=True, amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1], lr=float(group["lr"]),
+                weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
+            )  # fmt: skip
+        start = end
+        yield None
+
+
+def run(launches: Sequence[int], travelling: Mapping[int, Task], num_launches: Mapping[int, int], local: Sequence[Task]) -> None:
+    """Drive all tasks to their end. `launches` names a travelling task for each of its advances (muon_plan.launch_order)."""
+    tasks = dict(travelling)
+    left = dict(num_launches)
+    pending: dict[int, Work] = {}
+    fillers = list(reversed(local))
+
+    def advance(index: int) -> None:
+        pending.pop(index, None)
+        for work in tasks[index]:
+            if work is not None:
+                pending[index] = work
+                left[index] -= 1
+                return
+        del tasks[index]
+
+    def fill() -> bool:
+        """A bit of local work: finish a bucket whose last exchange is complete, else a step of a local task."""
+        for index, work in pending.items():
+            if left[index] == 0 and work.is_completed():
+                work.wait()
+                advance(index)
+                return True
+        while fillers:
+            if next(fillers[-1], _ENDED) is _ENDED:
+                fillers.pop()
+            else:
+                return True
+        return False
+
+    for index in launches:
+        if index not in tasks:
+            continue
+        if index in pending:
+            while not pending[index].is_completed() and fill():
+                pass
+            pending[index].wait()
+        advance(index)
+    while fill():
+        pass
+
+
+_ENDED = object()
