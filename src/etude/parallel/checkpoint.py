@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_model_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load as load_state
+from torch.distributed.checkpoint.state_dict_saver import save as save_state
 from torch.optim import Optimizer
 
 from etude.errors import UserError
@@ -34,7 +35,7 @@ def save(folder: Path, model: nn.Module, optimizer: Optimizer | None = None, *, 
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
     dist.barrier()
-    dcp.save(_state(model, optimizer), checkpoint_id=aside)
+    save_state(_state(model, optimizer), checkpoint_id=aside)
     if dist.get_rank() == 0:
         files = {path.name: path.stat().st_size for path in sorted(aside.iterdir())}
         about = {"format": 1, "optimizer": optimizer is not None, "extra": dict(extra or {}), "files": files}
@@ -52,7 +53,7 @@ def load(folder: Path, model: nn.Module, optimizer: Optimizer | None = None) -> 
     if optimizer is not None and not about["optimizer"]:
         raise UserError(f"{folder} has no optimizer state; load the model alone")
     state = _state(model, optimizer)
-    dcp.load(state, checkpoint_id=folder)
+    load_state(state, checkpoint_id=folder)
     if optimizer is None:
         set_model_state_dict(model, state["model"])
     else:

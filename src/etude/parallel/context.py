@@ -21,6 +21,7 @@ Not here: cutting parameters (hsdp.py), packing documents into rows.
 """
 
 import inspect
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -40,8 +41,13 @@ _SPECIAL = ("sliding_window", "softcap", "s_aux", "position_bias")
 _BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings whose frequencies depend on the largest position in the batch
 
 
+# torch 2.13 renamed both and warns on the names that 2.10 knows.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
 class Piece(NamedTuple):
-    """Queries [query, query + num_queries) of this rank's tokens see keys [key, key + num_keys) of the row; the last of both is one token."""
+    """Queries [query, query + num_queries) of this rank see keys [key, key + num_keys) of the row; both end with the same token."""
 
     query: int
     num_queries: int
@@ -80,7 +86,8 @@ def context_inputs(model: nn.Module, cp: DeviceMesh, input_ids: Tensor, position
 
 def cut(row_BT: Tensor, cp: DeviceMesh) -> Tensor:
     """This rank's tokens of [B, T, ...]: chunks i and 2C-1-i -> [B, T / C, ...]."""
-    return torch.cat([row_BT[:, start:end] for start, end in _spans(row_BT.shape[1], cp)], dim=1)
+    spans = spans_of(cp.get_local_rank(), cp.size(), row_BT.shape[1])
+    return torch.cat([row_BT[:, start:end] for start, end in spans], dim=1)
 
 
 def join(mine: Tensor, cp: DeviceMesh) -> Tensor:
@@ -105,31 +112,31 @@ class Layout:
         if bool((positions[:, 0] != 0).any()):
             raise ValueError(f"position_ids start at {positions[:, 0].tolist()}: a row must start with position 0 of a document")
         self.num_rows, self.num_tokens = positions.shape
-        spans = _spans(self.num_tokens, cp)
+        spans = spans_of(cp.get_local_rank(), cp.size(), self.num_tokens)
         self.num_queries = sum(end - start for start, end in spans)
         starts = [[0, *((row[1:] != row[:-1] + 1).nonzero().flatten() + 1).tolist(), self.num_tokens] for row in positions]
         self.rows: dict[tuple[Piece, ...], list[int]] = {}
         """rows with equal pieces are computed together"""
         for index, row in enumerate(starts):
-            self.rows.setdefault(tuple(_pieces(row, spans)), []).append(index)
+            self.rows.setdefault(tuple(pieces_of(row, spans)), []).append(index)
 
 
-def _spans(num_tokens: int, cp: DeviceMesh) -> list[tuple[int, int]]:
-    """The ranges of a row that this rank holds; adjacent ones are one."""
-    chunks, rank = 2 * cp.size(), cp.get_local_rank()
-    if chunks == 2:
+def spans_of(rank: int, ranks: int, num_tokens: int) -> list[tuple[int, int]]:
+    """The ranges of a row of `num_tokens` that a cp rank holds; adjacent ones are one. ValueError where the chunks are uneven."""
+    if ranks == 1:
         return [(0, num_tokens)]
-    if num_tokens % chunks:
-        raise ValueError(f"a row has {num_tokens} tokens: cp = {cp.size()} needs a multiple of {chunks}; pad it with a document of its own")
-    size = num_tokens // chunks
-    return [(i * size, (i + 1) * size) for i in (rank, chunks - 1 - rank)]
+    if num_tokens % (2 * ranks):
+        raise ValueError(f"a row has {num_tokens} tokens: cp = {ranks} needs a multiple of {2 * ranks}; pad it with a document of its own")
+    size = num_tokens // (2 * ranks)
+    first, second = rank * size, (2 * ranks - 1 - rank) * size
+    return [(first, second + size)] if first + size == second else [(first, first + size), (second, second + size)]
 
 
-def _pieces(starts: list[int], spans: list[tuple[int, int]]) -> list[Piece]:
+def pieces_of(starts: list[int], spans: list[tuple[int, int]]) -> list[Piece]:
     """The parts of documents (which begin at `starts`; its last entry is the row's end) within the spans."""
     found, offset = [], 0
     for low, high in spans:
-        for start, end in zip(starts, starts[1:], strict=False):
+        for start, end in pairwise(starts):
             first, last = max(start, low), min(end, high)
             if first < last:
                 found.append(Piece(offset + first - low, last - first, start, last - start))
@@ -146,7 +153,7 @@ class _GatheredKeys:
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Two [B, K, T / C, D], of equal K but any D -> two [B, K, T, D], in one collective."""
         sizes = [key_states.shape[-1], value_states.shape[-1]]
-        key, value = _gather(torch.cat((key_states, value_states), dim=-1), self._cp).split(sizes, dim=-1)
+        key, value = torch.split(_gather(torch.cat((key_states, value_states), dim=-1), self._cp), sizes, dim=-1)
         return key, value
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -157,7 +164,7 @@ def _gather(mine: Tensor, cp: DeviceMesh) -> Tensor:
     """[B, K, T / C, D] of every rank -> [B, K, T, D]."""
     if cp.size() == 1:
         return mine
-    gathered: Tensor = _GatherChunks.apply(mine, cp.get_group())
+    gathered: Tensor = _GatherChunks.apply(mine, cp.get_group())  # type: ignore[no-untyped-call]
     return gathered
 
 
@@ -170,7 +177,7 @@ class _GatherChunks(torch.autograd.Function):
         batch, heads, tokens, size = mine.shape
         ranks = group.size()
         parts = mine.new_empty(ranks, batch, heads, 2, tokens // 2, size)
-        dist.all_gather_into_tensor(parts.view(ranks * batch, heads, tokens, size), mine.contiguous(), group=group)
+        _all_gather(parts.view(ranks * batch, heads, tokens, size), mine.contiguous(), group=group)
         chunks = torch.cat((parts[..., 0, :, :], parts[..., 1, :, :].flip(0)))
         return chunks.permute(1, 2, 0, 3, 4).reshape(batch, heads, ranks * tokens, size)
 
@@ -181,7 +188,7 @@ class _GatherChunks(torch.autograd.Function):
         chunks = gradient.reshape(batch, heads, 2 * ranks, tokens // (2 * ranks), size).permute(2, 0, 1, 3, 4)
         parts = torch.cat((chunks[:ranks], chunks[ranks:].flip(0)), dim=-2).contiguous()
         mine = gradient.new_empty(batch, heads, tokens // ranks, size)
-        dist.reduce_scatter_tensor(mine, parts.view(ranks * batch, *mine.shape[1:]), group=ctx.group)
+        _reduce_scatter(mine, parts.view(ranks * batch, *mine.shape[1:]), group=ctx.group)
         return mine, None
 
 
@@ -224,7 +231,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, piece: Piece, scaling: fl
     gqa = query.shape[1] != key.shape[1]
     if piece.num_queries == piece.num_keys:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=gqa)
-    mask = causal_lower_right(piece.num_queries, piece.num_keys)  # type: ignore[no-untyped-call]
+    mask = causal_lower_right(piece.num_queries, piece.num_keys)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling, enable_gqa=gqa)
 
 

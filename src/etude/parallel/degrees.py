@@ -9,7 +9,7 @@ Every rank is in both views of the world, the last axis varying fastest:
                                               the cp ranks of one sequence read different tokens of it
     expert  (expert_replicate, efsdp, ep)     ep: whole experts on different ranks; efsdp: FSDP of an EP group's experts
 
-Both products equal the world's size; nothing else ties them, so the replicate degrees are independent and CP may be smaller or larger than EP.
+Both products equal the world's size and nothing else ties them: the replicate degrees are independent, CP may be below or above EP.
 
 Not here: process groups (mesh.py), what a layout costs.
 """
@@ -44,7 +44,7 @@ class Degrees:
                 raise UserError(f"degree {name} is {degree!r}; it must be a whole number of 1 or more")
         if self.world != self.expert_replicate * self.efsdp * self.ep:
             raise UserError(
-                f"the two meshes are of different sizes: dense {self.describe(DENSE)}, expert {self.describe(EXPERT)}; make the products equal"
+                f"the meshes differ in size: dense {self.describe(DENSE)}, expert {self.describe(EXPERT)}; make the products equal"
             )
 
     @classmethod
@@ -72,8 +72,8 @@ class Degrees:
         """UserError unless this is a layout of `world` ranks."""
         if self.world != world:
             raise UserError(
-                f"the meshes have {self.world} ranks (dense {self.describe(DENSE)}, expert {self.describe(EXPERT)}) and the world has {world}; "
-                f"change a degree, or start {self.world} processes"
+                f"the meshes have {self.world} ranks (dense {self.describe(DENSE)}, expert {self.describe(EXPERT)}) and the world has "
+                f"{world}; change a degree, or start {self.world} processes"
             )
 
     def describe(self, axes: tuple[str, ...]) -> str:

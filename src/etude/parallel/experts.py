@@ -57,7 +57,7 @@ def stacked_parameters(name: str, experts: nn.Module) -> dict[str, nn.Parameter]
     for key, parameter in found.items():
         if "." in key or parameter.shape[0] != experts.num_experts:
             raise UserError(
-                f"{name}.{key} {tuple(parameter.shape)} is not one of {experts.num_experts} stacked experts: this kind of MoE is not supported"
+                f"{name}.{key} {tuple(parameter.shape)} is not {experts.num_experts} stacked experts: this kind of MoE is not supported"
             )
     return found
 
@@ -115,20 +115,24 @@ def _forward(module: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_
     dist.all_to_all_single(received_PL, sent_PL, group=state.group)
     send, receive = torch.stack((sent_PL.sum(1), received_PL.sum(1))).tolist()
 
-    rows = _AllToAll.apply(hidden_states[order // top_k], send, receive, state.group)
+    rows = _all_to_all(hidden_states[order // top_k], send, receive, state.group)
     owners = torch.arange(state.local, device=rows.device).repeat(state.ranks).repeat_interleave(received_PL.flatten())
     rows = ALL_EXPERTS_FUNCTIONS[_KERNEL](_LocalExperts(module, state.local), rows, owners[:, None], rows.new_ones(len(rows), 1))
-    rows = _AllToAll.apply(rows, receive, send, state.group)
+    rows = _all_to_all(rows, receive, send, state.group)
 
     back = torch.empty_like(order)
     back[order] = torch.arange(len(order), device=order.device)
-    weighted = rows[back].view(num_tokens, top_k, -1) * top_k_weights[..., None]
+    weighted: Tensor = rows[back].view(num_tokens, top_k, -1) * top_k_weights[..., None]
     return weighted.sum(1).to(hidden_states.dtype)
 
 
-class _AllToAll(torch.autograd.Function):
-    """rows [sum(send), H], the first send[0] of them for rank 0, ... -> [sum(receive), H]."""
+def _all_to_all(rows: Tensor, send: list[int], receive: list[int], group: dist.ProcessGroup) -> Tensor:
+    """rows [sum(send), H], the first send[0] of them for rank 0, ... -> [sum(receive), H]; differentiable."""
+    exchanged: Tensor = _AllToAll.apply(rows, send, receive, group)  # type: ignore[no-untyped-call]
+    return exchanged
 
+
+class _AllToAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, send: list[int], receive: list[int], group: dist.ProcessGroup) -> Tensor:
         ctx.send, ctx.receive, ctx.group = send, receive, group

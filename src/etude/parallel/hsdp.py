@@ -7,9 +7,8 @@
 
 Gradients are **summed** over all ranks of the world, on both meshes. So a rank's loss is its share of the global one: the sum over its own
 tokens, divided by the token count of all ranks (and micro-batches); with that, ranks may hold different numbers of tokens, and any layout
-gives the gradients of one process. `mean=True` divides by the number of ranks instead, for loops that average per-rank losses.
-An expert's gradient arrives already summed over its EP group, as its owner computed all its tokens; hence the explicit divisor, where
-FSDP2 would divide by its own mesh's size. Reductions are plain sums with the division after (gloo has no other).
+gives the gradients of one process. (FSDP2's own mean is over its own mesh: too large for experts by ep, whose owner has summed the tokens
+of its EP group; and torch 2.13 divides by a set factor twice where the shard axis is 1. Sums have neither fault, and gloo has them.)
 
 Every rank must hold equal weights when it is called, or weights on the meta device.
 
@@ -22,7 +21,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed._composable import checkpoint as checkpoint_activations
+from torch.distributed._composable.checkpoint_activation import checkpoint as checkpoint_activations
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -53,12 +52,12 @@ def apply_dual_mesh(
     param_dtype: torch.dtype | None = None,
     checkpoint: bool = False,
     reshard: bool = True,
-    mean: bool = False,
 ) -> None:
     """Shard the model in place; see the module's docstring.
 
-    blocks: units of FSDP, default `find_blocks(model)`. param_dtype: of forward and backward (bf16); the shards keep their dtype, gradients are
-    reduced in fp32. checkpoint: keep only each block's input, compute it again in backward. reshard: free a block's parameters after forward.
+    blocks: units of FSDP, default `find_blocks(model)`. param_dtype: of forward and backward (bf16); the shards keep their dtype,
+    gradients are reduced in fp32. checkpoint: keep only each block's input and compute it again in backward. reshard: free a block's
+    parameters after forward.
     UserError where experts cannot be cut by these degrees.
     """
     blocks = find_blocks(model) if blocks is None else list(blocks)
@@ -87,7 +86,7 @@ def apply_dual_mesh(
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
-            module.set_gradient_divide_factor(float(mesh.degrees.world) if mean else 1.0)
+            module.set_gradient_divide_factor(1.0)
     _prefetch(blocks)
 
 
@@ -106,9 +105,9 @@ def _expert_dim(name: str, experts: nn.Module, mesh: DualMesh) -> int:
     for key, parameter in experts.named_parameters():
         if dim == 1 and parameter.shape[1] % degrees.efsdp:
             raise UserError(
-                f"{name}.{key} {tuple(parameter.shape)}: efsdp = {degrees.efsdp} divides neither the {num_experts // degrees.ep} experts of an "
-                f"EP rank (ep = {degrees.ep}) nor the {parameter.shape[1]} rows of an expert; choose ep x efsdp that divides {num_experts}, "
-                f"or efsdp that divides {parameter.shape[1]}"
+                f"{name}.{key} {tuple(parameter.shape)}: efsdp = {degrees.efsdp} divides neither the {num_experts // degrees.ep} experts "
+                f"of an EP rank (ep = {degrees.ep}) nor the {parameter.shape[1]} rows of an expert; choose ep x efsdp that divides "
+                f"{num_experts}, or efsdp that divides {parameter.shape[1]}"
             )
     return dim
 

@@ -36,11 +36,11 @@ def start(device_type: str = "cpu", *, timeout_s: float = 600.0) -> None:
     if "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ:
         dist.init_process_group(backend, timeout=timeout)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+        dist.init_process_group(backend, store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1, timeout=timeout)
 
 
 class DualMesh:
-    """Attributes: `degrees`, `world`, `dense_hsdp`, `expert_hsdp`, `ep`, `cp`, `batch` (DeviceMesh). UserError if the degrees do not fit."""
+    """`degrees`, and the meshes `world`, `dense_hsdp`, `expert_hsdp`, `ep`, `cp`, `batch`. UserError if the degrees do not fit."""
 
     def __init__(self, degrees: Degrees, device_type: str = "cpu") -> None:
         degrees.check(dist.get_world_size())
