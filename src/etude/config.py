@@ -68,8 +68,8 @@ class FeedbackConfig:
     teacher: TeacherKind = "ema"
     ema_rate: float = 0.05
     """Of each optimizer step: teacher += rate (student - teacher)"""
-    weight: float = 0.3
-    """Lambda at its highest; 0 leaves a reward-only step."""
+    weight: float = 1.0
+    """Lambda at its highest; 0 leaves a reward-only step. A mean over the hinted turns' tokens: the longer turns are, the more it may be."""
     warmup_steps: int = 0
     """Lambda rises linearly over so many steps."""
     decay: float = 1.0
@@ -108,13 +108,13 @@ class TasksConfig:
 
     source: str = "toolz==1.0.0"
     """The demo's repository: a folder, a git URL, an archive, or NAME==VERSION of a PyPI sdist."""
-    candidates: int = 70
+    candidates: int = 45
     """Of the repository, tried at most when tasks are built."""
     mode: Literal["stub", "remove", "both"] = "stub"
     """How they are cut when tasks are built: body raises NotImplementedError (the easiest band), definition gone, or a task of each."""
     held_out_share: float = 0.45
     """Of the chosen tasks, by whole source files."""
-    easiest: int = 26
+    easiest: int = 22
     """Only so many tasks, the easiest; 0: all."""
 
     def __post_init__(self) -> None:
@@ -179,7 +179,7 @@ class WarmupConfig:
     lr: float = 3e-4
     hinted_share: float = 0.4
     """Of the demonstrations: hints in context, no bad call."""
-    bad_call_rate: float = 0.45
+    bad_call_rate: float = 0.4
     """Of the turns of the others: an invalid call first."""
 
     def __post_init__(self) -> None:
@@ -197,11 +197,11 @@ class RLConfig:
     """The loop: groups of rollouts, one optimizer step each."""
 
     steps: int = 4
-    tasks_per_step: int = 3
+    tasks_per_step: int = 2
     """No task is drawn twice in a run."""
     group_size: int = 8
     """Rollouts a task."""
-    lr: float = 5e-5
+    lr: float = 1e-4
     warmup_steps: int = 0
     """Of the learning rate."""
     max_grad_norm: float = 1.0

@@ -36,14 +36,14 @@ from etude.train import Learner, View, rate_shower, resume, train, warm_start
 from etude.types import Rollout, Task
 
 EXPECTED_S = {
-    "build tasks": 110.0,
-    "demonstrations": 60.0,
-    "warm start": 250.0,
+    "build tasks": 60.0,
+    "demonstrations": 25.0,
+    "warm start": 165.0,
     "evaluate before": 90.0,
     "evaluate after": 80.0,
     "report": 2.0,
 }
-STEP_S = 75.0  # one step of the loop on two cores; only weighs the progress bar
+STEP_S = 95.0  # one step of the loop on two cores; only weighs the progress bar
 
 
 @dataclass(slots=True)
