@@ -69,7 +69,7 @@ class FeedbackConfig:
     ema_rate: float = 0.05
     """Of each optimizer step: teacher += rate (student - teacher)"""
     weight: float = 1.0
-    """Lambda at its highest; 0 leaves a reward-only step. A mean over the hinted turns' tokens: the longer turns are, the more it may be."""
+    """Lambda at its highest; 0 leaves a reward-only step. It weighs a mean over tokens: long turns bear more."""
     warmup_steps: int = 0
     """Lambda rises linearly over so many steps."""
     decay: float = 1.0
