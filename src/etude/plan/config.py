@@ -318,6 +318,8 @@ def read_value(kind: Any, value: Any, file: str, where: str) -> Any:
             raise UserError(f"{file}: `{where}` is {value!r}, expected a list")
         return tuple(read_value(options[0], one, file, where) for one in value)
     if get_origin(kind) is dict:
+        if not isinstance(value, dict):
+            raise UserError(f"{file}: `{where}` is {value!r}, expected a table")
         return {name: read_table(options[1], one, file, f"{where}.{name}") for name, one in value.items()}
     if type(None) in options:
         return read_value(options[0], value, file, where)
