@@ -114,7 +114,7 @@ class TasksConfig:
     """How they are cut when tasks are built: body raises NotImplementedError (the easiest band), definition gone, or a task of each."""
     held_out_share: float = 0.45
     """Of the chosen tasks, by whole source files."""
-    easiest: int = 22
+    easiest: int = 26
     """Only so many tasks, the easiest; 0: all."""
 
     def __post_init__(self) -> None:
@@ -179,7 +179,7 @@ class WarmupConfig:
     lr: float = 3e-4
     hinted_share: float = 0.4
     """Of the demonstrations: hints in context, no bad call."""
-    bad_call_rate: float = 0.4
+    bad_call_rate: float = 0.45
     """Of the turns of the others: an invalid call first."""
 
     def __post_init__(self) -> None:
