@@ -50,7 +50,7 @@ REPLICATED = Degrees(replicate=2, cp=4, expert_replicate=2, efsdp=2, ep=2)
 def qwen3(num_experts: int = 8) -> nn.Module:
     return Qwen3MoeForCausalLM(
         Qwen3MoeConfig(
-            vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=2,
+            vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=1,
             num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_experts=num_experts, num_experts_per_tok=2,
             max_position_embeddings=64, tie_word_embeddings=False, initializer_range=0.2,
         )
@@ -71,17 +71,10 @@ def deepseek(num_experts: int) -> nn.Module:
 
 
 def kimi(num_experts: int) -> nn.Module:
-    vision = {
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "pos_emb_height": 4,
-        "pos_emb_width": 4,
-    }
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = Kimi_K25Config(
-        text_config=deepseek_config(num_experts).to_dict(), vision_config=vision, projection_hidden_size=16, image_token_id=38, video_token_id=39,
-        tie_word_embeddings=False,
+        text_config=deepseek_config(num_experts).to_dict(), vision_config={**vision, "pos_emb_height": 4, "pos_emb_width": 4},
+        projection_hidden_size=16, image_token_id=38, video_token_id=39, tie_word_embeddings=False,
     )  # fmt: skip
     return Kimi_K25ForConditionalGeneration(config)
 
@@ -292,15 +285,15 @@ def clipping_is_that_of_one_process(_: Path) -> None:
 
 @check
 def micro_batches_add_up_with_and_without_their_reduction(_: Path) -> None:
-    """Eleven labels each, so that the same run is the reference: gradients of one micro-batch twice are twice its gradients."""
-    for run in (flagship(), replicated()):
-        (ids, positions), count = batch(), int((next_tokens(*batch()) != -100).sum())
-        for reduce_first in (True, False):
-            run.model.zero_grad()
-            for reduce in (reduce_first, True):
-                run.model.set_requires_gradient_sync(reduce)
-                on_meshes(run.model, run.mesh, ids, positions, count)
-            same(gradients(run.model), {name: 2 * g for name, g in run.gradients.items()})
+    """The gradients of one micro-batch twice are twice its gradients."""
+    ids, positions = batch()
+    count = int((next_tokens(ids, positions) != -100).sum())
+    for run, reduce_first in ((flagship(), True), (replicated(), False)):
+        run.model.zero_grad()
+        for reduce in (reduce_first, True):
+            run.model.set_requires_gradient_sync(reduce)
+            on_meshes(run.model, run.mesh, ids, positions, count)
+        same(gradients(run.model), {name: 2 * g for name, g in run.gradients.items()})
 
 
 @check
@@ -394,7 +387,7 @@ def a_checkpoint_loads_in_a_world_of_one(folder: Path) -> None:
 
 def a_rank_that_is_killed_is_an_error_on_the_others(folder: Path) -> None:
     """Last, as the group is broken after it. Rank 7 dies between forward and backward while a checkpoint is half written."""
-    run, (ids, positions) = flagship(), batch()
+    run = flagship()
     (folder / ".step-3.partial").mkdir(exist_ok=True)
     if dist.get_rank() == WORLD - 1:
         run.model.lm_head.register_forward_hook(lambda *_: os.kill(os.getpid(), signal.SIGKILL))

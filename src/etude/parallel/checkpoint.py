@@ -6,6 +6,8 @@
 A folder is written aside (".NAME.partial" beside it) and renamed when it is whole, so a run that dies leaves the last one intact. Its
 `etude.json` names every file with its size and comes last; `load` refuses a folder where something is missing or cut short.
 
+All ranks must see the same folder (one machine or a shared file system).
+
 Not here: which steps to keep, Hugging Face's format.
 """
 
@@ -18,7 +20,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_model_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import save as save_state
 from torch.optim import Optimizer
@@ -53,11 +55,9 @@ def load(folder: Path, model: nn.Module, optimizer: Optimizer | None = None) -> 
     if optimizer is not None and not about["optimizer"]:
         raise UserError(f"{folder} has no optimizer state; load the model alone")
     state = _state(model, optimizer)
-    load_state(state, checkpoint_id=folder)
-    if optimizer is None:
-        set_model_state_dict(model, state["model"])
-    else:
-        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    load_state(state, checkpoint_id=folder)  # in place: the model's tensors are those of its state
+    if optimizer is not None:
+        set_optimizer_state_dict(model, optimizer, state["optimizer"])
     extra: dict[str, Any] = about["extra"]
     return extra
 

@@ -16,7 +16,8 @@ Attention (registered as "etude_context") then runs once per piece of a document
 starts at s see keys [s, b), lower-right causal. No mask over the whole row exists, and no masked-out block is computed. C = 1 is the
 same code with one chunk.
 
-Refused: sliding windows, logit caps, sinks, dropout, rotary embeddings that depend on the length (the ranks would disagree).
+Refused: sliding windows, logit caps, sinks, dropout, layers other than attention that mix tokens (linear attention, state spaces: they
+would not see the other ranks' tokens, nor documents), rotary embeddings that depend on the length (the ranks would disagree).
 Not here: cutting parameters (hsdp.py), packing documents into rows.
 """
 
@@ -38,6 +39,7 @@ NAME = "etude_context"
 
 # Arguments with which transformers asks for attention that is not plain causal; each is None (or absent) when not in use.
 _SPECIAL = ("sliding_window", "softcap", "s_aux", "position_bias")
+_NO_ATTENTION = ("state_size", "ssm_state_size", "mamba_d_state", "linear_num_key_heads", "linear_attn_config", "layers_block_type")
 _BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings whose frequencies depend on the largest position in the batch
 
 
@@ -59,6 +61,12 @@ def use_context(model: nn.Module) -> None:
     """Let the language model's attention go through this module; a vision tower keeps its own. UserError for models it is wrong for."""
     config: Any = model.config
     text = config.get_text_config()
+    other = sorted({layer for layer in getattr(text, "layer_types", None) or () if layer != "full_attention"})
+    other += [field for field in _NO_ATTENTION if getattr(text, field, None) is not None]
+    if other:
+        raise UserError(
+            f"{type(model).__name__} has layers that are not plain attention ({', '.join(other)}): no documents or context parallelism"
+        )
     kind = (getattr(text, "rope_parameters", None) or {}).get("rope_type", "default")
     if kind in _BY_LENGTH:
         raise UserError(f'rope_type is "{kind}", whose frequencies depend on the length of the batch; use "yarn", "linear" or "default"')
@@ -80,7 +88,7 @@ def context_inputs(model: nn.Module, cp: DeviceMesh, input_ids: Tensor, position
         "position_ids": cut(position_ids, cp),
         "use_cache": False,
         cache: _GatheredKeys(cp),
-        "context": layout,
+        "context_layout": layout,
     }
 
 
@@ -200,7 +208,7 @@ def _forward(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    context: Layout | None = None,
+    context_layout: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls: query [B, H, T / C, D], key and value [B, K, T, D] -> [B, T / C, H, D of values]."""
@@ -209,17 +217,17 @@ def _forward(
         raise ValueError(
             f'attention "{NAME}" is plain causal within documents; this layer asks for {", ".join(special) or "dropout or no causality"}'
         )
-    if context is None:
+    if context_layout is None:
         raise ValueError(f'attention "{NAME}" needs to know the documents: call model(**context_inputs(model, mesh.cp, ...))')
-    if key.shape[2] != context.num_tokens or query.shape[2] != context.num_queries:
+    if key.shape[2] != context_layout.num_tokens or query.shape[2] != context_layout.num_queries:
         raise ValueError(
-            f"{key.shape[2]} keys for rows of {context.num_tokens} tokens: the cache argument was dropped on the way (transformers' own "
-            "gradient checkpointing does); use apply_dual_mesh(..., checkpoint=True)"
+            f"{key.shape[2]} keys for rows of {context_layout.num_tokens} tokens: the cache argument was dropped on the way "
+            "(transformers' own gradient checkpointing does); use apply_dual_mesh(..., checkpoint=True)"
         )
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    rows: list[Tensor | None] = [None] * context.num_rows
-    for pieces, members in context.rows.items():
-        q, k, v = (states if len(members) == context.num_rows else states[members] for states in (query, key, value))
+    rows: list[Tensor | None] = [None] * context_layout.num_rows
+    for pieces, members in context_layout.rows.items():
+        q, k, v = (states if len(members) == context_layout.num_rows else states[members] for states in (query, key, value))
         for index, output in zip(members, torch.cat([_attend(q, k, v, piece, scaling) for piece in pieces], dim=2), strict=True):
             rows[index] = output
     return torch.stack([row for row in rows if row is not None]).transpose(1, 2).contiguous(), None

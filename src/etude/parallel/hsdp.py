@@ -71,15 +71,15 @@ def apply_dual_mesh(
     policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=None if param_dtype is None else torch.float32)
     uncast = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=policy.reduce_dtype, cast_forward_inputs=False)
     shard = partial(fully_shard, reshard_after_forward=reshard)
+    for name, module in experts.items():
+        dim = _expert_dim(name, module, mesh)
+        shard(module, mesh=mesh.expert_hsdp, mp_policy=uncast, shard_placement_fn=lambda _, dim=dim: Shard(dim))
+    if param_dtype not in (None, torch.float32):
+        for module in _in_fp32(model):
+            shard(module, mesh=mesh.dense_hsdp, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
     for block in blocks:
         if checkpoint:
             checkpoint_activations(block)
-        for name, module in experts.items():
-            if any(module is child for child in block.modules()):
-                dim = _expert_dim(name, module, mesh)
-                shard(module, mesh=mesh.expert_hsdp, mp_policy=uncast, shard_placement_fn=lambda _, dim=dim: Shard(dim))
-        for module in _in_fp32(model, block) if param_dtype not in (None, torch.float32) else ():
-            shard(module, mesh=mesh.dense_hsdp, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
         shard(block, mesh=mesh.dense_hsdp, mp_policy=policy)
     fully_shard(model, mesh=mesh.dense_hsdp, mp_policy=policy)
 
@@ -112,15 +112,15 @@ def _expert_dim(name: str, experts: nn.Module, mesh: DualMesh) -> int:
     return dim
 
 
-def _in_fp32(model: nn.Module, block: nn.Module) -> list[nn.Module]:
-    """Modules of the block whose own parameters the model wants in fp32 whatever the rest is (routers of DeepSeek-V3)."""
+def _in_fp32(model: nn.Module) -> list[nn.Module]:
+    """Modules whose own parameters the model wants in fp32 whatever the rest is (routers of DeepSeek-V3)."""
     patterns = {pattern for module in model.modules() for pattern in getattr(module, "_keep_in_fp32_modules_strict", None) or ()}
-    owners: dict[int, nn.Module] = {}
-    for name, parameter in block.named_parameters():
-        if parameter.dtype == torch.float32 and any(pattern in name for pattern in patterns):
-            owner = block.get_submodule(name.rpartition(".")[0])
-            owners[id(owner)] = owner
-    return list(owners.values())
+    owners = {
+        name.rpartition(".")[0]: None
+        for name, parameter in model.named_parameters()
+        if parameter.dtype == torch.float32 and any(pattern in name for pattern in patterns)
+    }
+    return [model.get_submodule(name) for name in owners]
 
 
 def _prefetch(blocks: Sequence[nn.Module]) -> None:
