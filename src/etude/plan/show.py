@@ -12,9 +12,11 @@ from etude.plan.config import VARIANTS
 from etude.plan.report import ChipTable, LayoutRow, PlanReport
 from etude.plan.search import TIE
 
-BAR = 28
+BAR = 20
 """Characters of the longest bar."""
-TIER_NAMES = {"intra": "inside a node", "inter": "between nodes"}
+LINKS = {"intra": "in node", "inter": "between"}
+BINDS = {"links between nodes": "between nodes", "links inside a node": "inside a node"}
+FLOP_UNITS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"))
 
 
 def show(report: PlanReport, console: Console) -> None:
@@ -34,6 +36,10 @@ def scaled(value: float, unit: str, *, digits: int = 2) -> str:
         if value >= size:
             return f"{value / size:,.{digits}f} {prefix}{unit}"
     return f"{value:,.0f} {unit}"
+
+
+def three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def count(number: float) -> str:
@@ -57,16 +63,15 @@ def table(title: str, *columns: str, left: int = 1) -> Table:
 
 def dense_text(row: LayoutRow) -> str:
     dense = row.dense
-    split = f" ÷{dense.split}" if dense.split > 1 else ""
-    return f"{dense.replicate} × {dense.shard} × {dense.cp}{split}"
+    return f"{dense.replicate}×{dense.shard}×{dense.cp}" + (f" ÷{dense.split}" if dense.split > 1 else "")
 
 
 def expert_text(row: LayoutRow) -> str:
     if row.expert is None:
         return "-"
     expert = row.expert
-    split = f" ÷{expert.split}" if expert.split > 1 else ""
-    return f"{expert.replicate} × {expert.efsdp} × {expert.ep}{split}"
+    text = f"{expert.replicate}×{expert.efsdp}×{expert.ep}" + (f" ÷{expert.split}" if expert.split > 1 else "")
+    return text + (" *" if row.whole_experts else "")
 
 
 def answer(report: PlanReport) -> RenderableType:
@@ -122,23 +127,22 @@ def step_table(report: PlanReport) -> Table:
     title = (
         f"Optimizer step: dense {dense_text(best)}, experts {expert_text(best)}" if best.expert else f"Optimizer step: {dense_text(best)}"
     )
-    made = table(title, "what a rank does", "how much", "time", "", left=1)
+    made = table(title, "what a rank does", "link", "how much", "time", "", left=2)
     made.columns[-1].justify = "left"
     rank_flops = time.newton_schulz_s * report.config.cluster.efficiency * report.config.chip().peak_flops
     rows = [
-        ("Newton-Schulz", scaled(rank_flops, "FLOP"), time.newton_schulz_s, "cyan"),
-        ("momentum, update, AdamW: HBM", "", time.elementwise_s, "cyan"),
+        ("Newton-Schulz", "", scaled(rank_flops, "FLOP"), time.newton_schulz_s, "cyan"),
+        ("elementwise, by HBM", "", "", time.elementwise_s, "cyan"),
     ]
-    rows += [(f"{row.what}, {TIER_NAMES[row.tier]}", bytes_text(row.bytes), row.seconds, "magenta") for row in report.traffic]
-    rows += [(f"all links {TIER_NAMES[tier]}, with latencies", "", seconds, "magenta") for tier, seconds in time.links_s.items()]
-    rows += [("ramp: first bucket out, last one back", "", time.ramp_s, "yellow")]
-    rows += [("together, overlapped", "", time.overlapped_s, "green"), ("together, one after the other", "", time.serial_s, "dim")]
-    longest = max(row[2] for row in rows)
-    for what, amount, seconds, style in rows:
-        bar = Text("█" * max(1, round(BAR * seconds / longest)) if seconds else "", style=style)
-        made.add_row(what, amount, milliseconds(seconds), bar)
+    rows += [(row.what, LINKS[row.tier], bytes_text(row.bytes), row.seconds, "magenta") for row in report.traffic]
+    rows += [("all links, latencies too", LINKS[tier], "", seconds, "magenta") for tier, seconds in time.links_s.items() if seconds]
+    rows += [("first bucket out, last back", "", "", time.ramp_s, "yellow")]
+    rows += [("overlapped", "", "", time.overlapped_s, "green"), ("one after the other", "", "", time.serial_s, "dim")]
+    longest = max(row[3] for row in rows)
+    for what, link, amount, seconds, style in rows:
+        made.add_row(what, link, amount, milliseconds(seconds), Text("█" * round(BAR * seconds / longest), style=style))
     made.caption = (
-        f"Busiest rank over an even share: {time.imbalance:.3f} by the formula, {report.max_over_mean:.3f} with every unit given an owner."
+        f"Busiest rank over an even share: {time.imbalance:.3f} by the formula, {report.max_over_mean:.3f} with an owner for every unit."
     )
     made.caption_justify = "left"
     return made
@@ -147,14 +151,14 @@ def step_table(report: PlanReport) -> Table:
 def layout_table(report: PlanReport) -> Table:
     columns = (
         "",
-        "dense r×s×cp ÷k",
-        "experts r×efsdp×ep ÷k",
-        "step",
-        "serial",
+        "dense\nr×s×cp",
+        "experts\nr×fsdp×ep",
+        "step\nms",
+        "serial\nms",
         "binds",
-        "sent between nodes",
-        "training, between nodes",
-        "memory",
+        "step\nGB",
+        "train\nGB",
+        "memory\nGB",
     )
     made = table(f"Best of {report.num_layouts:,} layouts", *columns, left=3)
     made.columns[5].justify = "left"
@@ -162,22 +166,22 @@ def layout_table(report: PlanReport) -> Table:
     if report.given is not None:
         rows.append(("yours", report.given))
     for label, row in rows:
-        experts = expert_text(row) + (" whole" if row.whole_experts and row.expert else "")
         made.add_row(
             label,
             dense_text(row),
-            experts,
-            milliseconds(row.time.overlapped_s),
-            milliseconds(row.time.serial_s),
-            row.time.binds,
-            bytes_text(row.inter_bytes),
-            bytes_text(row.training_inter_bytes),
-            bytes_text(row.memory_bytes) + ("" if row.fits else " too much"),
-            style="bold" if label == "1" else "",
+            expert_text(row),
+            three_digits(1e3 * row.time.overlapped_s),
+            three_digits(1e3 * row.time.serial_s),
+            BINDS.get(row.time.binds, row.time.binds),
+            three_digits(row.inter_bytes / 1e9),
+            three_digits(row.training_inter_bytes / 1e9),
+            Text(three_digits(row.memory_bytes / 1e9), style="" if row.fits else "red"),
+            style="bold" if label in ("1", "yours") else "",
         )
     made.caption = (
-        f"÷k: k replicas share the Newton-Schulz work. Layouts within {TIE:.0%} of the shortest step go by what training sends "
-        "between nodes in one micro-batch (an estimate). Sent: by one rank in one optimizer step."
+        "÷k: k replicas share the Newton-Schulz work. *: whole experts, none is cut. Red: does not fit into HBM. GB: what a rank sends "
+        "between nodes in one optimizer step, and (an estimate) in one micro-batch of training, by which layouts within "
+        f"{TIE:.0%} of the shortest step are put in order."
     )
     made.caption_justify = "left"
     return made
@@ -188,15 +192,15 @@ def memory_table(report: PlanReport) -> Table:
     made.columns[-1].justify = "left"
     memory, tokens = report.best.memory, report.config.training.tokens_per_rank
     rows = [
-        ("weights: master shards", memory.master),
-        ("weights gathered for two blocks, embedding and head", memory.gathered_weights),
-        ("weights of a frozen tower", memory.frozen),
-        ("gradient shards", memory.gradients),
-        ("gradients of one whole block", memory.block_gradients),
+        ("master weights", memory.master),
+        ("gathered: two blocks, both ends", memory.gathered_weights),
+        ("frozen weights", memory.frozen),
+        ("gradients", memory.gradients),
+        ("one block's whole gradients", memory.block_gradients),
         ("Muon momentum", memory.momentum),
         ("AdamW moments", memory.adamw),
-        ("optimizer: buckets in flight, Newton-Schulz scratch", memory.optimizer_buffers),
-        (f"activations of {tokens:,} tokens (estimate)", memory.activations),
+        ("buckets in flight, scratch", memory.optimizer_buffers),
+        (f"activations, {tokens:,} tokens (estimate)", memory.activations),
     ]
     longest = max(number for _, number in rows) or 1
     for name, number in rows:
@@ -204,21 +208,22 @@ def memory_table(report: PlanReport) -> Table:
             made.add_row(name, bytes_text(number), Text("█" * max(1, round(BAR * number / longest)), style="blue"))
     made.add_section()
     most = report.config.cluster.usable_hbm * report.config.chip().hbm_bytes
-    made.add_row("at the fullest moment", bytes_text(memory.total), f"of {bytes_text(most)} that may be planned", style="bold")
+    made.add_row("at the fullest moment", bytes_text(memory.total), f"of {bytes_text(most)} usable", style="bold")
     made.caption = "The optimizer's buffers and what the backward pass holds are not there at the same time: the larger counts."
     made.caption_justify = "left"
     return made
 
 
 def unit_table(report: PlanReport) -> Table:
-    made = table("Newton-Schulz", "matrix", "kind", "unit", "units", *VARIANTS, "share", left=2)
+    size, unit = next(((size, unit) for size, unit in FLOP_UNITS if report.flops["standard"] >= size), FLOP_UNITS[-1])
+    names = [variant.replace("-", "-\n") for variant in VARIANTS]
+    made = table(f"Newton-Schulz of all units, {unit}", "matrix", "unit", "units", *names, left=1)
     for row in report.units:
-        cells = [scaled(row.flops[one], "FLOP") for one in VARIANTS]
-        share = f"{row.flops['standard'] / report.flops['standard']:.1%}"
-        made.add_row(row.role, row.kind, f"{row.rows} × {row.columns}", f"{row.units:,}", *cells, share)
+        cells = [f"{row.flops[one] / size:,.3f}" for one in VARIANTS]
+        made.add_row(row.role.replace("shared_experts", "shared"), f"{row.rows}×{row.columns}", f"{row.units:,}", *cells)
     made.add_section()
     units = sum(row.units for row in report.units)
-    made.add_row("total", "", "", f"{units:,}", *(scaled(report.flops[one], "FLOP") for one in VARIANTS), "", style="bold")
+    made.add_row("total", "", f"{units:,}", *(f"{report.flops[one] / size:,.2f}" for one in VARIANTS), style="bold")
     return made
 
 
@@ -239,16 +244,16 @@ def chip_panel(one: ChipTable, report: PlanReport) -> RenderableType:
     target, efficiency = milliseconds(config.optimizer.target_s), config.cluster.efficiency
     first, last = "standard", "gram-symmetric"
     columns = (
-        f"{first} at {efficiency:.0%}",
-        last,
-        f"peak share for {target}",
-        last,
-        "a leg",
-        "both, between nodes",
-        "inside a node",
+        "standard",
+        "gram-\nsym.",
+        f"{target}\nasks for",
+        "gram-\nsym.",
+        "one leg",
+        "legs,\nbetween",
+        "legs,\nin node",
         "HBM",
     )
-    made = table(f"{one.chip}: any layout, every matrix cut", "ranks", *columns)
+    made = table(f"{one.chip}: Newton-Schulz at {efficiency:.0%} of peak, every matrix cut", "ranks", *columns)
     for row in one.scale:
         times, shares = row.newton_schulz_s, row.needed_efficiency
         made.add_row(
