@@ -76,13 +76,10 @@ class Model:
     """of forward and backward; the weights that are trained are float32"""
     checkpoint: bool = False
     """keep only the input of each block, and compute the block again in backward: less memory, a third more work"""
-    load_balance_weight: float = 0.0
-    """of the router's auxiliary loss (models that have one)"""
 
     def __post_init__(self) -> None:
         allowed = ("float32", "bfloat16")
         _require("model.compute_dtype", self.compute_dtype, " or ".join(allowed), self.compute_dtype in allowed, "choose one of them")
-        _require("model.load_balance_weight", self.load_balance_weight, "0 or more", self.load_balance_weight >= 0, "0.001 is usual")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,14 +189,14 @@ class PretrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     data: Data = field(default_factory=Data)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
-    export_dtype: Literal["float32", "bfloat16", "int4"] = "bfloat16"
-    """of the Hugging Face folder at the end; int4: experts packed as in the folder that the run began with (else bfloat16)"""
+    export_dtype: Literal["same", "float32", "bfloat16"] = "same"
+    """of the Hugging Face folder at the end; same: as in the folder that the run began with, packed experts too (from scratch: float32)"""
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
         _require("device", self.device, "auto, cpu or cuda", self.device in ("auto", "cpu", "cuda"), "choose one of them")
         _require("phases", [], "one or more", bool(self.phases), "add a [[phases]] table")
-        allowed = ("float32", "bfloat16", "int4")
+        allowed = ("same", "float32", "bfloat16")
         _require("export_dtype", self.export_dtype, ", ".join(allowed), self.export_dtype in allowed, "choose one of them")
         ok = bool(self.model.path or self.model.tokenizer)
         _require("model.tokenizer", "", "a folder with tokenizer.json", ok, "a model from scratch takes an existing one's tokenizer")

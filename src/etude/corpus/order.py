@@ -38,6 +38,8 @@ class Batch:
     """[B, T], from 0 in each document"""
     labels: Ints
     """[B, T], the next token of the document, or -100"""
+    num_tokens: int
+    """of documents, without padding"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Stream:
         mine = rows[rank * size // ranks : (rank + 1) * size // ranks]
         shape = (len(mine), self.seq_len)
         ids, positions, labels = np.full(shape, self.pad, np.int64), np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
+        num_tokens = 0
         for i, (source, segments) in enumerate(mine):
             at = 0
             for segment in segments:
@@ -120,7 +123,8 @@ class Stream:
                 positions[i, span] = np.arange(segment.length)
                 at += segment.length
             positions[i, at:] = np.arange(self.seq_len - at)
-        return Batch(ids, positions, labels), after
+            num_tokens += at
+        return Batch(ids, positions, labels, num_tokens), after
 
     def _tokens(self, source: int, segment: Segment) -> tuple[Ints, Ints]:
         tokens = self.sets[source]

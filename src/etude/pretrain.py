@@ -1,0 +1,436 @@
+"""Continued pretraining (or pretraining from scratch): phases of packed text, on one process or many, with the same call.
+
+    run_pretrain(load_pretrain_config(Path("laptop.toml")), Path("runs/pretrain"))          # under torchrun, or alone
+
+In: sources, a Hugging Face folder or dimensions. Out, in the run folder: config.toml, metrics.jsonl, routing.txt (which parameter goes to
+which algorithm), checkpoints/step-000100 (reload on other meshes and worlds) and at the end model/ (a Hugging Face folder).
+
+    loss of a step = sum of -log p(next token) over its trained tokens, all ranks and micro-batches / their number
+
+Everything random comes from the seed and the step, so a run that was killed goes on from its last checkpoint and ends with the weights
+that it would have had: bit for bit in fp32 on a CPU. A phase that changes rotary scaling builds the model anew from the checkpoint.
+
+Not here: order of the data (corpus), meshes (parallel), the optimizer (optim), formats (model/shards.py, model/export.py).
+"""
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from etude.corpus import Batch, Cursor, Document, Encoded, Stream, TextEncoder, TokenSet, tokenize
+from etude.corpus.order import IGNORED
+from etude.corpus.tokens import end_token
+from etude.errors import EtudeError, UserError
+from etude.metrics import Metrics, read_metrics, truncate
+from etude.model.export import export_model
+from etude.model.load import cache_folder
+from etude.optim.schedule import learning_rate
+from etude.parallel import Degrees, DualMesh, clip_gradients, context_inputs, cut, load, load_balance, save, start
+from etude.pretrain_config import Phase, PretrainConfig, pretrain_config, resumable, to_toml
+from etude.pretrain_model import build, flops_per_step, make_optimizer, model_config, peak_flops
+from etude.render import Renderer
+from etude.runfolder import RunFolder, write_atomically
+
+LOSS_ROWS = 1024  # tokens whose logits are in fp32 at a time
+T = TypeVar("T")
+
+
+class View(Protocol):
+    """What the loop tells while it runs; studio.live.Live is one."""
+
+    def stage(self, name: str, total: int | None = None) -> None: ...
+    def advance(self, n: int = 1) -> None: ...
+    def note(self, text: str) -> None: ...
+    def numbers(self, **values: float | str | None) -> None: ...
+
+
+class Silent:
+    """The view of all ranks but the first."""
+
+    def stage(self, name: str, total: int | None = None) -> None: ...
+    def advance(self, n: int = 1) -> None: ...
+    def note(self, text: str) -> None: ...
+    def numbers(self, **values: float | str | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainResult:
+    model: Path
+    """the Hugging Face folder"""
+    steps: int
+    tokens: int
+    """trained on, padding not counted"""
+    losses: tuple[float, ...]
+    """of every step, also of those before a resume"""
+    tokens_per_s: float
+    """median of this process' steps"""
+    mfu: float
+    """median, a share; see pretrain_model.flops_per_step"""
+
+    def __str__(self) -> str:
+        """The end line: steps, tokens, the curve of the loss."""
+        return (
+            f"{self.steps} steps, {self.tokens} tokens, loss {self.losses[0]:.3f} {sparkline(self.losses)} {self.losses[-1]:.3f}, "
+            f"{self.tokens_per_s:.0f} tokens/s, MFU {self.mfu:.1%}, model in {self.model}"
+        )
+
+
+def run_pretrain(config: PretrainConfig, run: Path, *, resume: bool = False, view: View | None = None) -> PretrainResult:
+    """All phases, or what is left of them. Call on all ranks with equal arguments. Raises: UserError; EtudeError if the loss overflows."""
+    device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    start(device)
+    mesh = DualMesh(_degrees(config), device)
+    first = dist.get_rank() == 0
+    view = view if view is not None and first else Silent()
+    for phase in config.phases:
+        if phase.batch % mesh.degrees.batch:
+            raise UserError(
+                f"phase {phase.name!r}: a batch of {phase.batch} rows does not divide over {mesh.degrees.batch} ranks that read different "
+                f"rows; choose a multiple of {mesh.degrees.batch}"
+            )
+    folder = RunFolder(run)
+    newest = on_first(lambda: _open(config, run, resume))
+    streams = _streams(config, view)
+    loop = Loop(config, folder, mesh, device, streams, view)
+    if newest is not None:
+        loop.position = Position(**dict(_about(Path(newest)), checkpoint=newest))
+    if first:
+        truncate(run / "metrics.jsonl", loop.position.step)
+        loop.metrics = Metrics(run / "metrics.jsonl")
+    try:
+        while loop.position.step < config.num_steps:
+            loop.phase()
+        return loop.finish()
+    finally:
+        if loop.metrics is not None:
+            loop.metrics.close()
+
+
+def on_first(work: Callable[[], T]) -> T:
+    """Do it on rank 0 and tell all; a user's mistake there is raised on every rank."""
+    told: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            told[0] = work()
+        except EtudeError as error:
+            told[1] = error
+    if dist.get_world_size() > 1:
+        dist.broadcast_object_list(told, src=0)
+    if told[1] is not None:
+        raise told[1]
+    found: T = told[0]
+    return found
+
+
+def _degrees(config: PretrainConfig) -> Degrees:
+    mesh = config.mesh
+    return Degrees.fit(dist.get_world_size(), replicate=mesh.replicate, cp=mesh.cp, expert_replicate=mesh.expert_replicate, ep=mesh.ep)
+
+
+def _open(config: PretrainConfig, run: Path, resume: bool) -> str | None:
+    """Make or check the run folder; the newest whole checkpoint to continue from."""
+    import tomllib
+
+    folder = RunFolder.create(run, resume=resume)
+    if resume:
+        resumable(pretrain_config(tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))), config)
+    else:
+        write_atomically(run / "config.toml", to_toml(config))
+    whole = [path for path in folder.checkpoints() if (path / "etude.json").is_file()]
+    return str(whole[-1]) if whole else None
+
+
+def _about(checkpoint_folder: Path) -> dict[str, Any]:
+    import json
+
+    extra: dict[str, Any] = json.loads((checkpoint_folder / "etude.json").read_text(encoding="utf-8"))["extra"]
+    return extra
+
+
+class ChatEncoder:
+    """Conversations through the model's chat template; trained are the tokens that the assistant writes, its stop token included."""
+
+    chat = True
+
+    def __init__(self, folder: Path) -> None:
+        import hashlib
+
+        self._renderer = Renderer.from_folder(folder)
+        parts = [(folder / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json") if (folder / name).is_file()]
+        template = folder / "chat_template.jinja"
+        parts.append(template.read_bytes() if template.is_file() else b"")
+        self.fingerprint = hashlib.sha256(b"chat\0" + b"\0".join(parts)).hexdigest()
+
+    def encode(self, batch: Sequence[Document]) -> list[Encoded]:
+        return [self._encode(document) for document in batch]
+
+    def _encode(self, document: Document) -> Encoded:
+        roles = [role for role, _ in document.messages]
+        turns = [i for i, role in enumerate(roles) if role == "assistant"]
+        if not turns or turns[0] == 0:
+            raise UserError(f"{document.name}: a conversation of {', '.join(roles)}; it needs a user's message and then an assistant's")
+        renderer = self._renderer
+        ids = list(renderer.opening(document.messages[: turns[0]]))
+        trained = [False] * len(ids)
+        for i in range(turns[0], turns[-1] + 1):
+            role, text = document.messages[i]
+            if role == "assistant":
+                if roles[i - 1] == "assistant":
+                    raise UserError(f"{document.name}: two assistant messages in a row; join them")
+                answer = renderer.assistant(text)
+                ids += [*renderer.header, *answer]
+                trained += [False] * len(renderer.header) + [True] * len(answer)
+            elif roles[i - 1] == "assistant":
+                more = renderer.following(text, closed=True, role=role)
+                ids += more
+                trained += [False] * len(more)
+            else:
+                raise UserError(f"{document.name}: a {role} message after a {roles[i - 1]} message; join them")
+        return Encoded(ids, trained)
+
+
+def _streams(config: PretrainConfig, view: View) -> list[Stream]:
+    """One per phase. Rank 0 tokenizes, the others open what it made."""
+    tokenizer = config.tokenizer_folder
+    cache = Path(config.data.cache) if config.data.cache else cache_folder() / "tokens"
+
+    def make() -> tuple[list[list[str]], int]:
+        text = TextEncoder.from_folder(tokenizer)
+        made = []
+        for phase in config.phases:
+            encoder = ChatEncoder(tokenizer) if phase.supervised else text
+            view.stage(f"tokens: {phase.name}", total=len(phase.sources))
+            sets = []
+            for source in phase.sources:
+                sets.append(tokenize(source, encoder, cache))
+                about = sets[-1].about
+                refused = "".join(f", {count} {why}" for why, count in about["refused"].items())
+                view.note(f"{source.path}: {about['documents']} documents, {about['tokens']} tokens{refused}")
+                view.advance()
+            made.append([str(tokens.folder) for tokens in sets])
+        return made, end_token(tokenizer)
+
+    folders, pad = on_first(make)
+    return [
+        Stream(
+            [TokenSet(Path(folder)) for folder in sets], [source.weight for source in phase.sources],
+            seq_len=phase.seq_len, seed=config.seed, whole=phase.supervised, pad=pad,
+        )
+        for phase, sets in zip(config.phases, folders, strict=True)
+    ]  # fmt: skip
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a run is; with the weights, all that a checkpoint holds."""
+
+    step: int = 0
+    """finished ones, over all phases"""
+    cursor: list[list[int]] | None = None
+    """of the phase that `step` is in; None: at its start"""
+    tokens: int = 0
+    checkpoint: str | None = None
+    """the folder that has this"""
+
+
+class Loop:
+    """The steps of a run; holds the model between them."""
+
+    def __init__(self, config: PretrainConfig, run: RunFolder, mesh: DualMesh, device: str, streams: list[Stream], view: View) -> None:
+        self.config, self.run, self.mesh, self.device, self.streams, self.view = config, run, mesh, device, streams, view
+        self.metrics: Metrics | None = None
+        self.position = Position()
+        self.model: nn.Module | None = None
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.rates: list[tuple[float, float]] = []
+        self._peak = 0.0
+
+    def phase(self) -> None:
+        """The rest of the phase that the position is in."""
+        index, done = self._find()
+        phase = self.config.phases[index]
+        self._prepare(index, fresh=phase.fresh_optimizer and done == 0)
+        assert self.model is not None
+        assert self.optimizer is not None
+        stream = self.streams[index]
+        cursor = Cursor.start(len(stream.sets)) if self.position.cursor is None else Cursor.from_json(self.position.cursor)
+        self.view.stage(f"phase {index + 1} of {len(self.config.phases)}: {phase.name}", total=phase.steps)
+        self.view.advance(done)
+        for k in range(done, phase.steps):
+            begun = time.monotonic()
+            batch, cursor = stream.batch(cursor, size=phase.batch, rank=self.mesh.batch_rank, ranks=self.mesh.degrees.batch)
+            rate = learning_rate_of(phase, k)
+            row = train_step(
+                self.model, self.optimizer, batch, self.mesh, self.device,
+                lr=rate, micro_batch=phase.micro_batch, max_norm=self.config.optimizer.max_grad_norm,
+            )  # fmt: skip
+            self.position.step += 1
+            self.position.tokens += round(row["tokens"])
+            self.position.cursor = cursor.to_json() if k + 1 < phase.steps else None
+            self._tell(row, phase, rate, time.monotonic() - begun)
+            if (k + 1) % self.config.checkpoints.every == 0 or k + 1 == phase.steps:
+                self._checkpoint()
+
+    def finish(self) -> PretrainResult:
+        """Export the model and sum up."""
+        last = len(self.config.phases) - 1
+        if self.model is None:  # resumed after the last step
+            self._prepare(last, fresh=False)
+        assert self.model is not None
+        target = self.run.path / "model"
+        self.view.stage("export")
+        source = Path(self.config.model.path) if self.config.model.path else None
+        dtype = {"same": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[self.config.export_dtype]
+        hf_config = model_config(self.config, last, end_token(self.config.tokenizer_folder))
+        export_model(self.model, target, config=hf_config, like=source, dtype=dtype, files_of=self.config.tokenizer_folder)
+        losses = on_first(lambda: [row["loss"] for row in read_metrics(self.run.path / "metrics.jsonl", "pretrain")])
+        rates = self.rates or [(0.0, 0.0)]
+        return PretrainResult(
+            target, self.position.step, self.position.tokens, tuple(losses),
+            statistics.median(rate for rate, _ in rates), statistics.median(mfu for _, mfu in rates),
+        )  # fmt: skip
+
+    def _find(self) -> tuple[int, int]:
+        """(phase, finished steps of it) of the next step."""
+        left = self.position.step
+        for index, phase in enumerate(self.config.phases):
+            if left < phase.steps:
+                return index, left
+            left -= phase.steps
+        raise AssertionError("no step is left")
+
+    def _prepare(self, index: int, *, fresh: bool) -> None:
+        """Model and optimizer for a phase: as they are, or built and filled from the last checkpoint or the open one."""
+        config = self.config
+        built_anew = self.model is None or bool(config.phases[index].rope and self.position.cursor is None)
+        if built_anew:
+            self.model = self.optimizer = None  # their memory is needed
+            self.model = build(config, index, self.mesh, self.device, fill=self.position.checkpoint is None, note=self.view.note)
+        assert self.model is not None
+        if built_anew or fresh:
+            self.optimizer, routing = make_optimizer(self.model, config.optimizer)
+            if dist.get_rank() == 0:
+                write_atomically(self.run.path / "routing.txt", routing + "\n")
+        if built_anew and self.position.checkpoint is not None:
+            load(Path(self.position.checkpoint), self.model, None if fresh else self.optimizer)
+
+    def _tell(self, row: dict[str, float], phase: Phase, rate: float, seconds: float) -> None:
+        assert self.model is not None
+        if not self._peak:
+            self._peak = peak_flops(self.config, self.device)
+        tokens_per_s = row["tokens"] / seconds
+        mfu = row["flops"] / (seconds * self._peak * self.mesh.degrees.world)
+        self.rates.append((tokens_per_s, mfu))
+        balance = load_balance(self.model)  # a collective
+        if self.metrics is not None:
+            more = {"expert_max_over_mean": max(layer.expert_max_over_mean for layer in balance)} if balance else {}
+            self.metrics.log(
+                "pretrain", step=self.position.step, phase=phase.name, loss=row["loss"], tokens=self.position.tokens, lr=rate,
+                grad_norm=row["grad_norm"], tokens_per_s=tokens_per_s, mfu=mfu, seconds=seconds, **more,
+            )  # fmt: skip
+        self.view.advance()
+        self.view.numbers(loss=row["loss"], tokens_per_s=tokens_per_s, mfu=mfu, lr=rate, grad_norm=row["grad_norm"])
+
+    def _checkpoint(self) -> None:
+        assert self.model is not None
+        folder = self.run.path / "checkpoints" / f"step-{self.position.step:06d}"
+        extra = {"step": self.position.step, "cursor": self.position.cursor, "tokens": self.position.tokens}
+        save(folder, self.model, self.optimizer, extra=extra)
+        self.position.checkpoint = str(folder)
+        if dist.get_rank() == 0:
+            for old in self.run.checkpoints()[: -self.config.checkpoints.keep]:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    mesh: DualMesh,
+    device: str,
+    *,
+    lr: float,
+    micro_batch: int,
+    max_norm: float,
+) -> dict[str, float]:
+    """One update from this rank's rows. Returns, summed over all ranks: loss (mean), tokens, grad_norm, flops."""
+    ids, positions, labels = (torch.from_numpy(array).to(device) for array in (batch.ids, batch.positions, batch.labels))
+    labels_here = cut(labels, mesh.cp)
+    share = 1 / mesh.degrees.cp  # the cp ranks of a row count it together
+    ours = [float((labels_here != IGNORED).sum()), batch.num_tokens * share, flops_per_step(model, batch.positions) * share]
+    counts = torch.tensor(ours, dtype=torch.float64, device=device)
+    dist.all_reduce(counts)
+    trained, tokens, flops = counts.tolist()
+    if trained == 0:
+        raise UserError("a batch has no token to train on: its conversations' answers are cut off; raise seq_len")
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    last = len(ids) - micro_batch
+    for at in range(0, len(ids), micro_batch):
+        rows = slice(at, at + micro_batch)
+        _sync_gradients(model, at >= last)
+        logits = model(**context_inputs(model, mesh.cp, ids[rows], positions[rows])).logits
+        part = summed_loss(logits.flatten(0, 1), labels_here[rows].flatten()) / trained
+        part.backward()  # type: ignore[no-untyped-call]
+        loss += part.detach().double()
+    dist.all_reduce(loss)
+    norm = clip_gradients([p for p in model.parameters() if p.requires_grad], max_norm)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return {"loss": float(loss), "tokens": tokens, "trained": trained, "grad_norm": norm, "flops": flops}
+
+
+def _sync_gradients(model: nn.Module, on: bool) -> None:
+    """Reduce gradients between ranks in the last micro-batch only."""
+    sync: Callable[[bool], None] = model.set_requires_gradient_sync  # type: ignore[assignment]
+    sync(on)
+
+
+def summed_loss(logits_TV: Tensor, labels_T: Tensor) -> Tensor:
+    """Sum of -log p(label), fp32; the fp32 copy of the logits exists for LOSS_ROWS tokens at a time."""
+    total = logits_TV.new_zeros((), dtype=torch.float32)
+    for at in range(0, len(labels_T), LOSS_ROWS):
+        rows = slice(at, at + LOSS_ROWS)
+        total = total + checkpoint(_cross_entropy, logits_TV[rows], labels_T[rows], use_reentrant=False)
+    return total
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits.float(), labels, reduction="sum", ignore_index=IGNORED)
+
+
+def learning_rate_of(phase: Phase, step: int) -> float:
+    """Of a step of the phase, from 0. wsd: rise, constant, then a line down over the last decay_steps (MiniCPM, arXiv:2404.06395)."""
+    if phase.schedule != "wsd":
+        return learning_rate(
+            step, peak=phase.lr, total_steps=phase.steps, warmup_steps=phase.warmup_steps, shape=phase.schedule, floor=phase.floor
+        )
+    stable = phase.steps - phase.decay_steps
+    if step < stable:
+        return learning_rate(step, peak=phase.lr, total_steps=phase.steps, warmup_steps=phase.warmup_steps)
+    return learning_rate(step - stable + 1, peak=phase.lr, total_steps=phase.decay_steps, shape="linear", floor=phase.floor)
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int = 24) -> str:
+    """Means of `width` equal parts as bars, from the lowest to the highest."""
+    width = min(width, len(values))
+    means = [statistics.fmean(values[i * len(values) // width : (i + 1) * len(values) // width]) for i in range(width)]
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
