@@ -5,6 +5,7 @@
     etude train                          tasks -> warm start -> rollouts -> a better model
     etude eval                           a model on tasks
     etude report                         a run folder -> report.html
+    etude plan                           what an optimizer step of a model costs on a cluster, and the best layout
     etude sandbox                        is this machine able to contain code?
 
 A user's mistake prints one line and exits with code 2. torch is imported by the verbs that need it, after parsing.
@@ -12,22 +13,39 @@ A user's mistake prints one line and exits with code 2. torch is imported by the
 Not here: any work. Each verb calls one function of the stage it names.
 """
 
+import errno
 import os
 import sys
+import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Toml
+from cyclopts.config import Dict
 
 from etude import __version__
 from etude.config import Config
-from etude.errors import EtudeError, UserError
+from etude.errors import EtudeError, UserError, printable
 
 HELP = """Post-training for coding agents: real repositories in, a better model out.
 
 Start with **etude demo**: it removes features from a small real library, lets a small model try to write them again in a sandbox,
-and trains it with the reward and with hints at the turns that went wrong. 15 to 20 minutes on two cores."""
+and trains it with the reward and with hints at the turns that went wrong. a quarter of an hour on two cores."""
+
+PIPE_CLOSED = 128 + 13  # as a shell reports SIGPIPE
+MACHINE = {  # errors of the system that are the user's to mend
+    errno.ENOSPC: "the disk is full; make room, then start the same command again",
+    errno.EDQUOT: "the quota of the disk is used up; make room, then start the same command again",
+    errno.EROFS: "it cannot be written; choose another folder",
+    errno.EACCES: "choose another folder, or change its permissions",
+    errno.EPERM: "choose another folder, or change its permissions",
+    errno.ENOTDIR: "a part of this path is a file; choose another folder",
+    errno.EISDIR: "this is a folder, and a file is needed",
+    errno.EEXIST: "something else has this name already; choose another folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "its links lead in a circle",
+}
 
 app = App(name="etude", version=__version__, help=HELP, help_format="markdown", exit_on_error=False, print_error=False)
 tasks = App(name="tasks", help="Make, prove, print and grade tasks.")
@@ -43,11 +61,9 @@ def build(
     *,
     out: Path,
     modes: Annotated[
-        tuple[Literal["remove", "stub"], ...], Parameter(help="remove: the definition goes. stub: its body raises NotImplementedError.")
-    ] = (
-        "remove",
-        "stub",
-    ),
+        tuple[Literal["remove", "stub"], ...],
+        Parameter(negative=(), help="remove: the definition goes. stub: its body raises NotImplementedError. (both)", show_default=False),
+    ] = ("remove", "stub"),
     limit: Annotated[int | None, Parameter(help="Try at most this many candidates (all).")] = None,
     jobs: Annotated[int, Parameter(help="Candidates checked at a time (0: one per core).")] = 0,
     json: Json = False,
@@ -102,11 +118,23 @@ def show(folder: Path, task: str | None = None, /, *, gold: bool = False) -> Non
 
 @tasks.command
 def grade(
-    folder: Path, task: str, /, *, patch: Annotated[str, Parameter(help="A diff file, or - for standard input.")], json: Json = False
+    folder: Path,
+    task: str,
+    /,
+    *,
+    patch: Annotated[str, Parameter(allow_leading_hyphen=True, help="A diff file, or - for standard input.")],
+    json: Json = False,
 ) -> None:
     """Grade anyone's diff: hidden tests in a fresh sandbox that receives the allowed source files only.
 
     Exit code 0 when solved, 1 when not, 3 when there is no verdict.
+
+    Parameters
+    ----------
+    folder
+        The tasks folder.
+    task
+        The id of one task.
     """
     from etude.verbs import tasks_grade
 
@@ -183,6 +211,28 @@ def report(run: Path, /) -> None:
 
 
 @app.command
+def plan(
+    model: Path,
+    /,
+    *,
+    ranks: Annotated[int | None, Parameter(help="World size; needed where the file does not say.")] = None,
+    json: Json = False,
+) -> None:
+    """Cost of a layout before you pay for it: parameters, memory per rank, the optimizer step and what binds it, the best layouts.
+
+    Starts no process and loads no weights; configs/plan/kimi-k2.toml is an example with every key.
+
+    Parameters
+    ----------
+    model
+        A TOML file with the model's dimensions and the cluster, or a Hugging Face folder or its config.json.
+    """
+    from etude.plan.run import run_plan
+
+    run_plan(model, ranks=ranks, as_json=json)
+
+
+@app.command
 def sandbox(*, quick: Annotated[bool, Parameter(negative=(), help="Only look whether it can start.")] = False, json: Json = False) -> None:
     """Run the conformance suite of the sandbox on this machine."""
     from etude.verbs import sandbox_verb
@@ -197,17 +247,37 @@ def _with_config(
 ) -> None:
     try:
         if config is not None:
-            app.config = (Toml(config, must_exist=True, use_commands_as_keys=False),)
+            app.config = (Dict(_read_toml(config), source=str(config), use_commands_as_keys=False),)
         command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
-    except FileNotFoundError as error:
-        raise UserError(f"no configuration file {error.filename}; name an existing TOML file after --config") from None
     except ValueError as error:  # the checks of the configuration's own dataclasses
         raise UserError(str(error)) from None
     _call(command, bound)
 
 
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Sections are tables; what is in them is checked with the options of the command line."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"no configuration file {path} ({error.strerror}); name an existing TOML file after --config") from None
+    except ValueError as error:  # not TOML, not UTF-8
+        raise UserError(f"{path} is no TOML file: {error}") from None
+    for section in fields(Config)[1:]:
+        if not isinstance(found.get(section.name, {}), dict):
+            raise UserError(
+                f"{path}: {section.name} is {found[section.name]!r}, but it is a section: write [{section.name}], then its keys"
+            )
+    return found
+
+
 def _call(command: Any, bound: Any) -> None:
-    command(*bound.args, **bound.kwargs)
+    try:
+        command(*bound.args, **bound.kwargs)
+    except KeyboardInterrupt:
+        resumes = "--resume" if "resume" in bound.signature.parameters else "the same command" if command is build else ""
+        raise KeyboardInterrupt(f"; what was finished is on disk ({resumes} goes on)" if resumes else "") from None
+    finally:
+        sys.stdout.flush()  # a reader that has gone is noticed here, not when Python ends
 
 
 def main() -> None:
@@ -222,10 +292,19 @@ def main() -> None:
     except EtudeError as error:
         print(f"etude: {_one_line(error)}", file=sys.stderr)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        print("etude: stopped; what was finished is on disk (--resume goes on)", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"etude: stopped{stop}", file=sys.stderr)
         raise SystemExit(130) from None
+    except BrokenPipeError:  # of `| head`: what is left to say goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(PIPE_CLOSED) from None
+    except OSError as error:
+        if error.errno not in MACHINE:
+            raise
+        where = f"{error.filename or 'a file'}: {error.strerror}"
+        print(f"etude: {_one_line(where)}; {MACHINE[error.errno]}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _one_line(error: BaseException | str) -> str:
+    return " ".join(printable(str(error)).split())
