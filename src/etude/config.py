@@ -202,8 +202,11 @@ class RLConfig:
     group_size: int = 8
     """Rollouts a task."""
     lr: float = 1e-4
+    """At its highest."""
     warmup_steps: int = 0
     """Of the learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """How the learning rate falls after that, to a tenth."""
     max_grad_norm: float = 1.0
     weight_decay: float = 0.0
     max_hints: int = 4
@@ -217,6 +220,13 @@ class RLConfig:
             _require(f"rl.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
         _require("rl.steps", self.steps, "0 or more", self.steps >= 0, "0 trains nothing")
         _require("rl.group_size", self.group_size, "2 or more", self.group_size >= 2, "one rollout has no group to compare with")
+        _require(
+            "rl.schedule",
+            self.schedule,
+            "constant, linear or cosine",
+            self.schedule in ("constant", "linear", "cosine"),
+            "see the defaults",
+        )
         _require("rl.lr", self.lr, "above 0", self.lr > 0, "1e-5 suits a small model")
         _require("rl.max_grad_norm", self.max_grad_norm, "above 0", self.max_grad_norm > 0, "inf: no clipping")
         _require("rl.max_hints", self.max_hints, "0 or more", self.max_hints >= 0, "0 is a reward-only run")

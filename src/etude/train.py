@@ -36,10 +36,12 @@ from etude.learn.step import accumulate, accumulate_sft, denominators
 from etude.learn.teacher import Teacher
 from etude.metrics import Metrics
 from etude.optim.adamw import AdamW
+from etude.optim.schedule import learning_rate
 from etude.records import append_jsonl
 from etude.runfolder import RunFolder
 from etude.types import Hint, Rollout, Task
 
+LR_FLOOR = 0.1  # of rl.lr, reached after the last step
 PATIENCE = 3  # steps without one informative group before the run gives up
 
 
@@ -220,7 +222,8 @@ def learn(learner: Learner, rollouts: Sequence[Rollout], config: Config, *, harn
         feedback_weight=weight if use_hints else None,
         version=learner.step,
     )
-    lr = config.rl.lr * min(1.0, (learner.step + 1) / (config.rl.warmup_steps + 1))
+    rl = config.rl
+    lr = learning_rate(learner.step, peak=rl.lr, total_steps=rl.steps, warmup_steps=rl.warmup_steps, shape=rl.schedule, floor=LR_FLOOR)
     moves = stats.counts["skipped"] < len(samples)
     grad_norm = learner.optimizer.clip(config.rl.max_grad_norm) if moves else 0.0
     if moves:

@@ -11,7 +11,7 @@ KNOBS = {
     "model": "path dtype threads",
     "agent": "turns context_tokens turn_tokens observation_chars instruction_chars temperature shaping",
     "warmup": "steps batch per_task checkpoint_every lr hinted_share bad_call_rate",
-    "rl": "steps tasks_per_step group_size lr warmup_steps max_grad_norm weight_decay max_hints slots keep_checkpoints",
+    "rl": "steps tasks_per_step group_size lr warmup_steps schedule max_grad_norm weight_decay max_hints slots keep_checkpoints",
     "loss": "tokens_per_rollout ratio_cap reference reference_coefficient micro_batch_tokens chunk_tokens",
     "feedback": (
         "divergence mix teacher ema_rate weight warmup_steps decay gate gate_margin token_cap turn_ratio turn_ratio_cap max_staleness"
@@ -53,6 +53,7 @@ def test_a_wrong_key_or_value_in_toml_is_named(text, named):
         (lambda: AgentConfig(turns=0), "agent.turns"),
         (lambda: WarmupConfig(lr=0.0), "warmup.lr"),
         (lambda: RLConfig(group_size=1), "rl.group_size"),
+        (lambda: RLConfig(schedule="step"), "rl.schedule"),
         (lambda: EvaluateConfig(rollouts_per_task=0), "evaluate.rollouts_per_task"),
         (lambda: Config(agent=AgentConfig(turn_tokens=64, context_tokens=64)), "agent.turn_tokens"),
     ],
