@@ -145,8 +145,8 @@ def _cutting_order(dim: int, placements: Sequence[Placement], mesh_shape: Sequen
             before += 1
         if product != placement.split_factor:
             raise ValueError(
-                f"strided shard of dim {dim} with split factor {placement.split_factor} on a mesh of shape {tuple(mesh_shape)}: the axes to "
-                f"its right do not multiply to it, so a rank would hold pieces that are not next to each other; shard in torch.chunk's order"
+                f"strided shard of dim {dim} with split factor {placement.split_factor} on a mesh of shape {tuple(mesh_shape)}: the axes "
+                f"to its right do not multiply to it, so a rank would hold scattered pieces; shard in torch.chunk's order"
             )
         order.insert(before, axis)
     return order

@@ -8,7 +8,8 @@
 4. Buckets: parameters of a lane, largest unit first, up to `bucket_bytes` per rank and direction.
 5. Owners, bucket by bucket: the costliest unit first, to the least loaded rank of its domain (cut group x share group), Graham's LPT rule
    (1969). One load per rank over all meshes, lanes and replicas; work that cannot move (units that nobody shares) counts from the start.
-   At equal load a rank that holds a larger part of the unit wins, then the lower rank.
+   At equal load a rank that holds a larger part of the unit wins, then ranks in diagonal order, so that no replica brings much more than
+   another to a share group (its all-gather is padded to the largest).
 6. `launches`: the order in which every rank issues its collectives, the same on all ranks whatever their speed.
 
 In: layouts as plain numbers. Out: `Plan`; what one rank does is `muon_rank.rank_plan(plan, rank)`. All integers, so every rank computes
@@ -19,8 +20,9 @@ import hashlib
 import heapq
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from etude.optim.muon_config import MuonOptions, NewtonSchulz
@@ -44,6 +46,8 @@ class UnitInfo(NamedTuple):
     holders: tuple[Holder, ...]
     places: tuple[int, ...]
     """Index of each holder in the cut group."""
+    lopsided: bool
+    """Some rank of the cut group holds more of it than another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Kind:
     lane: LaneKey
     select_axes: tuple[int, ...]
     units: tuple[UnitInfo, ...]
+    by_select: Mapping[tuple[int, ...], tuple[int, ...]]
+    """Units of each selection."""
     max_cost: int
 
 
@@ -194,10 +200,15 @@ def _kind(
                 select=tuple(holders[0].coordinate[p] for p in select_places),
                 holders=tuple(holders),
                 places=tuple(ravel([holder.coordinate[p] for p in cut_places], cut_shape) for holder in holders),
+                lopsided=len(holders) < math.prod(cut_shape) or len({holder.numel for holder in holders}) > 1,
             )
         )
     lane = LaneKey(mesh, cut, sharding.replica_axes)
-    return Kind(sharding, lane, select_axes, tuple(infos), max((info.cost for info in infos), default=0))
+    by_select: dict[tuple[int, ...], list[int]] = {}
+    for unit, info in enumerate(infos):
+        by_select.setdefault(info.select, []).append(unit)
+    groups = {select: tuple(units) for select, units in by_select.items()}
+    return Kind(sharding, lane, select_axes, tuple(infos), groups, max((info.cost for info in infos), default=0))
 
 
 def _replica_split(kinds: Sequence[Kind], meshes: Sequence[MeshLayout], lane: LaneKey, options: MuonOptions) -> int:
@@ -258,6 +269,11 @@ class Lane:
         """By owner code: place in the cut group + cut_size x place in the share group."""
         return self._ranks[select, cluster]
 
+    def diagonal(self, code: int) -> int:
+        """Order in which owners of equal load are taken: one per place in the cut group, each of another replica, then the next round."""
+        share, cut = divmod(code, self.cut_size)
+        return (share - cut) % self.split * self.cut_size + cut
+
     def cut_groups(self) -> Iterator[tuple[int, ...]]:
         """Every cut group of the lane."""
         for ranks in self._ranks.values():
@@ -269,11 +285,14 @@ class Lane:
             yield from (tuple(ranks[place :: self.cut_size]) for place in range(self.cut_size))
 
 
+lane_of = lru_cache(maxsize=64)(Lane)
+
+
 def _assign(
     grouped: Sequence[tuple[LaneKey, int, tuple[int, ...]]], kinds: Sequence[Kind | None], meshes: Sequence[MeshLayout], loads: list[int]
 ) -> tuple[Bucket, ...]:
     lanes: dict[LaneKey, Lane] = {}
-    heaps: dict[object, list[tuple[int, int, int]]] = {}
+    heaps: dict[object, list[tuple[int, int, int, int]]] = {}
     plain = 0
     jobs: list[list[tuple[int, int, int, int]]] = []  # per bucket: (cost, parameter's place, cluster, unit), those still without owner
     tables: list[list[list[array[int]]]] = []
@@ -287,7 +306,7 @@ def _assign(
                 table.append([array("l", [0] * len(kind.units))])
                 continue
             if key not in lanes:
-                lanes[key] = Lane(key, split, meshes[key.mesh], kind.select_axes)
+                lanes[key] = lane_of(key, split, meshes[key.mesh], kind.select_axes)
             lane = lanes[key]
             rows = [array("l", [-1] * len(kind.units)) for _ in range(lane.num_clusters)]
             for cluster, row in enumerate(rows):
@@ -315,7 +334,7 @@ def _assign(
     )
 
 
-def _owner(info: UnitInfo, lane: Lane, cluster: int, heaps: dict[object, list[tuple[int, int, int]]], loads: list[int]) -> int:
+def _owner(info: UnitInfo, lane: Lane, cluster: int, heaps: dict[object, list[tuple[int, int, int, int]]], loads: list[int]) -> int:
     """The least loaded rank that may own the unit, as an owner code. Heaps are corrected lazily: loads only grow."""
     ranks = lane.ranks(info.select, cluster)
     only = info.places[0] if len(info.holders) == 1 else None  # whole on one shard: a replica of that shard owns it, nothing is cut
@@ -323,17 +342,16 @@ def _owner(info: UnitInfo, lane: Lane, cluster: int, heaps: dict[object, list[tu
     heap = heaps.get(domain)
     if heap is None:
         codes = range(len(ranks)) if only is None else range(only, len(ranks), lane.cut_size)
-        heap = heaps[domain] = [(loads[ranks[code]], ranks[code], code) for code in codes]
+        heap = heaps[domain] = [(loads[ranks[code]], lane.diagonal(code), ranks[code], code) for code in codes]
         heapq.heapify(heap)
-    while loads[heap[0][1]] != heap[0][0]:
-        _, rank, code = heap[0]
-        heapq.heapreplace(heap, (loads[rank], rank, code))
-    least, _, best = heap[0]
-    uneven = len(info.holders) < lane.cut_size or len({holder.numel for holder in info.holders}) > 1
-    if only is None and uneven:
+    while loads[heap[0][2]] != heap[0][0]:
+        _, tie, rank, code = heap[0]
+        heapq.heapreplace(heap, (loads[rank], tie, rank, code))
+    least, _, _, best = heap[0]
+    if only is None and info.lopsided:
         sizes = dict(zip(info.places, (holder.numel for holder in info.holders), strict=True))
         tied = [
-            (-sizes[place], ranks[code], code)
+            (-sizes[place], lane.diagonal(code), code)
             for place in info.places
             for code in range(place, len(ranks), lane.cut_size)
             if loads[ranks[code]] == least

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from etude.optim.muon_layout import ravel
-from etude.optim.muon_plan import Bucket, Kind, Lane, Plan
+from etude.optim.muon_plan import Bucket, Kind, Plan, lane_of
 from etude.optim.units import Interval
 
 Box = tuple[Interval, ...]
@@ -130,7 +130,7 @@ def _rank_bucket(plan: Plan, bucket: Bucket, rank: int) -> RankBucket:
     me = _place(first, bucket, plan, rank)
     cut_size, cut_ranks, share_ranks = 1, [rank], [rank]
     if mesh is not None:
-        lane = Lane(bucket.lane, bucket.split, mesh, first.select_axes)
+        lane = lane_of(bucket.lane, bucket.split, mesh, first.select_axes)
         cut_size = lane.cut_size
         ranks = lane.ranks(me.select, me.cluster)
         cut_ranks = ranks[me.share * cut_size : (me.share + 1) * cut_size]
@@ -144,9 +144,8 @@ def _rank_bucket(plan: Plan, bucket: Bucket, rank: int) -> RankBucket:
         assert kind is not None
         mine = _place(kind, bucket, plan, rank)
         local = kind.sharding.box(mesh.coordinates[rank]) if mesh is not None else tuple((0, size) for size in kind.sharding.shape)
-        for unit, info in enumerate(kind.units):
-            if info.select != mine.select:
-                continue
+        for unit in kind.by_select.get(mine.select, ()):
+            info = kind.units[unit]
             share, owner = divmod(bucket.owners[place][mine.cluster][unit], cut_size)
             shape = (info.rectangle.rows, info.rectangle.cols)
             is_mine = share == mine.share and owner == mine.cut

@@ -12,7 +12,8 @@ while waiting. So no two ranks can wait for each other.
     w <- w - lr wd w                   decoupled decay; cautious: only where u and w have the same sign (arXiv:2510.12402)
     w <- w - lr scale NS(u)
 
-Order and precision of each operation are torch.optim.Muon's. Not here: which rank does what (muon_plan.py), state (sharded_muon.py).
+Order and precision of each operation are torch.optim.Muon's for fp32 weights; bf16 weights are moved in fp32 and rounded once.
+Not here: which rank does what (muon_plan.py), state (sharded_muon.py).
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -70,7 +71,8 @@ def apply_update(weight: Tensor, update: Tensor, unit_shape: tuple[int, int], me
         weight.mul_(1 - member.lr * member.weight_decay * (update * weight > 0).to(weight.dtype))
     else:
         weight.mul_(1 - member.lr * member.weight_decay)
-    weight.add_(update, alpha=-(member.lr * update_scale(options.scale, *unit_shape)))
+    # a bf16 weight and a bf16 update would be added by a kernel whose rounding depends on strides, and so on the sharding; fp32 is exact
+    weight.add_(update.float() if weight.dtype != torch.float32 else update, alpha=-(member.lr * update_scale(options.scale, *unit_shape)))
 
 
 def bucket_task(bucket: RankBucket, members: Mapping[int, Member], wiring: Wiring) -> Task:
@@ -207,8 +209,10 @@ def run(launches: Sequence[int], travelling: Mapping[int, Task], num_launches: M
         if index not in tasks:
             continue
         if index in pending:
-            while not pending[index].is_completed() and fill():
+            while index in pending and not pending[index].is_completed() and fill():
                 pass
+            if index not in pending:
+                continue  # its last exchange completed meanwhile, and `fill` finished it
             pending[index].wait()
         advance(index)
     while fill():

@@ -33,20 +33,25 @@ def orthogonalize(matrix: Tensor, settings: NewtonSchulz) -> Tensor:
         raise ValueError(f"Newton-Schulz takes matrices, not a tensor of shape {tuple(matrix.shape)}")
     if matrix.numel() == 0:
         return matrix.to(DTYPES[settings.dtype])
-    shape = matrix.shape
-    x = matrix if matrix.ndim < 4 else matrix.flatten(0, -3)
-    x = x.to(DTYPES[settings.dtype])
-    tall = shape[-2] > shape[-1]
+    if matrix.ndim == 2:
+        return iterate(matrix, settings)
+    stacked = matrix.flatten(0, -3)
+    if matrix.device.type == "cpu":
+        # one by one: nothing is gained from a batch here, and torch multiplies tiny fp32 batches with another kernel, so bits would differ
+        return torch.stack([iterate(one, settings) for one in stacked]).view(matrix.shape)
+    return iterate(stacked, settings).reshape(matrix.shape)
+
+
+def iterate(x: Tensor, settings: NewtonSchulz) -> Tensor:
+    """`orthogonalize` for one matrix (m, n), or (batch, m, n) with batched products."""
+    x = x.to(DTYPES[settings.dtype]).contiguous()  # sums run in memory order: a slice must give the bits of its copy
+    tall = x.shape[-2] > x.shape[-1]
     if tall:
         x = x.mT
+    square = x.shape[-2] == x.shape[-1]
     x = _normalized(x, settings)
-    if settings.variant == "gram" and shape[-2] != shape[-1]:
-        x = _gram(x, settings.steps, settings.restarts)
-    else:
-        x = _standard(x, settings.steps)
-    if tall:
-        x = x.mT
-    return x.reshape(shape)
+    x = _gram(x, settings.steps, settings.restarts) if settings.variant == "gram" and not square else _standard(x, settings.steps)
+    return x.mT if tall else x
 
 
 def orthogonalize_all(matrices: Sequence[Tensor], settings: NewtonSchulz) -> list[Tensor]:
@@ -76,7 +81,7 @@ def batches(count: int, shape: Sequence[int], settings: NewtonSchulz) -> list[ra
 
 def _normalized(x: Tensor, settings: NewtonSchulz) -> Tensor:
     # one matrix: the very call of torch.optim.Muon; on a GPU a batched norm may add up in another order
-    norm: Tensor = x.norm() if x.ndim == 2 else x.norm(dim=(-2, -1), keepdim=True)  # type: ignore[no-untyped-call]
+    norm: Tensor = x.norm() if x.ndim == 2 else x.norm(dim=(-2, -1), keepdim=True)
     if settings.norm_factor != 1.0:
         norm = norm * settings.norm_factor
     return x / norm.clamp(min=settings.eps)

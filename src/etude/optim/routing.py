@@ -138,7 +138,7 @@ def _complain(unknown: Sequence[str], unused: Sequence[str], any_muon: bool) -> 
     if unknown:
         shown = ", ".join(unknown[:5]) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         raise ValueError(
-            f"no routing rule for {shown}: pass rules={{'*.its.name': 'muon'}} (whole matrices), 'adamw', or units such as row_heads(128, 8)"
+            f"no routing rule for {shown}: pass rules={{'*.its.name': 'muon'}} (whole matrices), 'adamw', or units, say row_heads(128, 8)"
         )
     if unused:
         raise ValueError(

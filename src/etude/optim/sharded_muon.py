@@ -31,7 +31,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from etude.errors import EtudeError
 from etude.optim.muon_config import MuonOptions
 from etude.optim.muon_layout import Cut, MeshLayout, ParameterLayout, Placement
-from etude.optim.muon_plan import Lane, Plan, make_plan
+from etude.optim.muon_plan import Plan, lane_of, make_plan
 from etude.optim.muon_rank import RankPlan, rank_plan
 from etude.optim.muon_tasks import AdamMember, Member, Task, Wiring, adamw_task, bucket_task, run
 from etude.optim.muon_transport import TorchTransport, Transport
@@ -174,31 +174,35 @@ class ShardedMuon(torch.optim.Optimizer):
         raise EtudeError(f"ranks 0 and {other} would not do the same Muon step; first difference: rank 0 has {ours}, rank {other} {theirs}")
 
     def _make_groups(self, rank: int) -> dict[tuple[int, ...], dist.ProcessGroup]:
-        """A process group for every set of ranks that exchanges; a mesh axis' own group where it is one. Collective where it is not."""
+        """A process group for every set of ranks that exchanges; a mesh axis' own group where it is one. Collective where it is not, so
+        every rank walks the same lanes, also those of meshes that it is not part of."""
         groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
-        seen: set[object] = set()
-        for bucket, mine in zip(self.plan.buckets, self.part.buckets, strict=True):
-            if bucket.num_launches == 0 or bucket.lane in seen:
+        made: set[tuple[tuple[int, ...], ...]] = set()
+        for bucket in self.plan.buckets:
+            if bucket.num_launches == 0:
                 continue
-            seen.add(bucket.lane)
             assert bucket.lane.mesh is not None
             mesh, device_mesh = self.plan.meshes[bucket.lane.mesh], self._device_meshes[bucket.lane.mesh]
             kind = self.plan.kinds[bucket.parameters[0]]
             assert kind is not None
-            lane = Lane(bucket.lane, bucket.split, mesh, kind.select_axes)
-            for axes, ranks, everyone in (
-                (bucket.lane.cut_axes, mine.cut_ranks, lane.cut_groups()),
-                (bucket.lane.replica_axes, mine.share_ranks, lane.share_groups()),
+            lane = lane_of(bucket.lane, bucket.split, mesh, kind.select_axes)
+            for axes, partition in (
+                (bucket.lane.cut_axes, tuple(lane.cut_groups())),
+                (bucket.lane.replica_axes, tuple(lane.share_groups())),
             ):
-                if len(ranks) == 1 or ranks in groups:
+                if len(partition[0]) == 1 or partition in made:
                     continue
-                if len(axes) == 1 and len(ranks) == mesh.shape[axes[0]]:
-                    groups[ranks] = device_mesh.get_group(axes[0])
-                    continue
-                for members in everyone:
-                    made = dist.new_group(list(members))
-                    if rank in members:
-                        groups[tuple(members)] = made
+                made.add(partition)
+                if any(list(ranks) != sorted(ranks) for ranks in partition):
+                    raise ValueError(f"mesh {mesh}: ranks {partition[0]} do not ascend along axes {axes}; process groups are always sorted")
+                own_axis = len(axes) == 1 and len(partition[0]) == mesh.shape[axes[0]]
+                for ranks in partition:
+                    if not own_axis:
+                        group = dist.new_group(list(ranks))
+                        if rank in ranks:
+                            groups[ranks] = group
+                    elif rank in ranks:
+                        groups[ranks] = device_mesh.get_group(axes[0])
         return groups
 
     def _run(self) -> None:
