@@ -7,7 +7,11 @@
 5. `EngineError`: the model gave no distribution to sample from (its weights are broken).
 
 A rollout that fails is data (`Rollout.status`), not an exception.
+
+An error may quote a file, a test or a tool: `printable` makes such text fit for a terminal.
 """
+
+import unicodedata
 
 
 class EtudeError(Exception):
@@ -32,3 +36,8 @@ class NoSignal(EtudeError):
 
 class EngineError(EtudeError):
     """The model gave no distribution to sample from: NaN or infinite logits."""
+
+
+def printable(text: str) -> str:
+    """Without the characters that would move a terminal's cursor, change its colours or its order, or cannot be written to it."""
+    return "".join(c if c.isprintable() or c in "\n\t" or unicodedata.category(c) == "Zs" else "�" for c in text)
