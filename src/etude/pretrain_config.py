@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -269,8 +269,8 @@ def _table(values: Mapping[str, Any], prefix: str, lines: list[str]) -> None:
     for key, value in tables.items():
         lines += ["", f"[{prefix}{json.dumps(key)}]"]
         _table(value, f"{prefix}{json.dumps(key)}.", lines)
-    for key, value in lists.items():
-        for item in value:
+    for key, items in lists.items():
+        for item in items:
             lines += ["", f"[[{prefix}{json.dumps(key)}]]"]
             _table(item, f"{prefix}{json.dumps(key)}.", lines)
 
@@ -300,11 +300,13 @@ _NESTED: dict[tuple[type, str], type] = {
 def _check_keys(values: Any, kind: type, where: str) -> None:
     if not isinstance(values, Mapping):
         raise UserError(f"configuration: {where.rstrip('.') or 'the file'} is {values!r}; it must be a table")
-    known = _known(kind)
+    known, hints = _known(kind), get_type_hints(kind)
     for key, value in values.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             raise UserError(f"unknown key {where}{key}; {f'did you mean {close[0]}?' if close else 'known are ' + ', '.join(known)}")
+        choices = get_args(hints[key]) if get_origin(hints[key]) is Literal else (value,)
+        _require(f"{where}{key}", value, ", ".join(map(str, choices)), value in choices, "choose one of them")
         inner = _NESTED.get((kind, key))
         if inner is not None:
             for item in value if isinstance(value, list) else [value]:

@@ -104,7 +104,7 @@ def build(
             parameter.requires_grad_(False)
     use_context(model)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    model._etude_sizes = sizes  # type: ignore[assignment]  # of whole parameters: a stack that EP cuts reports its part
+    model._etude_sizes = sizes  # of whole parameters: a stack that EP cuts reports its part
     dtype = torch.bfloat16 if config.model.compute_dtype == "bfloat16" else None
     apply_dual_mesh(model, mesh, param_dtype=dtype, checkpoint=config.model.checkpoint)
     allocate(model, device)
@@ -210,7 +210,8 @@ def flops_per_step(model: nn.Module, positions: NDArray[np.int64]) -> float:
     else:
         sizes = 2 * head
     attention = 6.0 * text.num_hidden_layers * text.num_attention_heads * sizes * float((positions + 1).sum())
-    return 6.0 * active_parameters(model) * positions.size + attention
+    total: float = 6.0 * active_parameters(model) * positions.size + attention
+    return total
 
 
 def peak_flops(config: PretrainConfig, device: str) -> float:

@@ -293,9 +293,9 @@ def _make_buffers(model: nn.Module) -> None:
             if not temporary or getattr(module, "_etude_buffers", False):
                 continue
             for parameter in module.parameters(recurse=False):
-                parameter._is_hf_initialized = True  # type: ignore[attr-defined]  # only the buffers are made
+                parameter._is_hf_initialized = True  # only the buffers are made
             owner._init_weights(module)
-            module._etude_buffers = True  # type: ignore[assignment]
+            module._etude_buffers = True
 
 
 def targets(model: nn.Module) -> dict[str, Tensor]:
@@ -316,7 +316,7 @@ def local_box(tensor: Tensor) -> Box:
     """The part of a tensor that this rank holds."""
     if not isinstance(tensor, DTensor):
         return tuple((0, size) for size in tensor.shape)
-    (chunk,) = tensor.__create_chunk_list__()
+    (chunk,) = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
     return tuple((low, low + size) for low, size in zip(chunk.offsets, chunk.sizes, strict=True))
 
 
@@ -449,7 +449,7 @@ def fill(tensor: Tensor, mine: Box, piece: Piece, reader: Reader) -> None:
 def _converted(model: nn.Module, conversion: Conversion, reader: Reader) -> dict[str, Tensor]:
     converter = conversion.converter
     for pattern, weight in conversion.weights:
-        converter.add_tensor(conversion.target, weight.key, pattern, reader.whole(weight))  # type: ignore[arg-type]
+        converter.add_tensor(conversion.target, weight.key, pattern, reader.whole(weight))
     made = converter.convert(conversion.target, model=model, config=model.config)
     found = {name: value[0] if isinstance(value, list) else value for name, value in made.items()}
     for tensor in found.values():
