@@ -174,10 +174,25 @@ def equals_one_process(
     mesh = prepare(model, degrees, **options)
     loss = on_meshes(model, mesh, ids, positions, count)
     run = Run(model, mesh, gradients(model), reference)
-    if dist.get_rank() == 0:
+
+    def compare() -> None:
         torch.testing.assert_close(loss, alone(reference, ids, positions, count), rtol=1e-6, atol=0)
         same(run.gradients, gradients(reference))
+
+    on_rank_0(compare)
     return run
+
+
+def on_rank_0(compare: Callable[[], None]) -> None:
+    """Raises on all ranks where it fails on rank 0, so that they stay in step."""
+    problem = [""]
+    if dist.get_rank() == 0:
+        try:
+            compare()
+        except AssertionError as error:
+            problem = [str(error)]
+    dist.broadcast_object_list(problem)
+    assert not problem[0], problem[0]
 
 
 @cache
@@ -432,7 +447,7 @@ def record(run: Callable[[Path], None], folder: Path, rank: int) -> bool:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    subprocess.run([sys.executable, __file__, str(folder)], check=False, timeout=300, env=environment)
+    subprocess.run([sys.executable, __file__, str(folder)], check=False, timeout=600, env=environment)
     return folder
 
 
