@@ -34,7 +34,7 @@ TIERS = (
 )
 TORCH_FREE = (
     "types", "errors", "config", "records", "metrics", "render", "tree", "store", "split", "runfolder",
-    "sandbox", "plan", "corpus", "agent", "grade", "synth", "feedback", "engine.protocol", "collect", "evaluate", "studio", "cli",
+    "sandbox", "plan", "corpus", "parallel.degrees", "agent", "grade", "synth", "feedback", "engine.protocol", "collect", "evaluate", "studio", "cli",
 )  # fmt: skip
 
 Edge = tuple[str, str, int]  # importing module, imported module, line
