@@ -17,7 +17,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -33,10 +33,10 @@ from etude.corpus.tokens import end_token
 from etude.errors import EtudeError, UserError
 from etude.metrics import Metrics, read_metrics, truncate
 from etude.model.export import export_model
-from etude.model.load import cache_folder
+from etude.model.load import cache_folder, default_model
 from etude.optim.schedule import learning_rate
 from etude.parallel import Degrees, DualMesh, clip_gradients, context_inputs, cut, load, load_balance, save, start
-from etude.pretrain_config import Phase, PretrainConfig, pretrain_config, resumable, to_toml
+from etude.pretrain_config import DEFAULT, Phase, PretrainConfig, pretrain_config, resumable, stages, to_toml
 from etude.pretrain_model import build, flops_per_step, make_optimizer, model_config, peak_flops
 from etude.render import Renderer
 from etude.runfolder import RunFolder, write_atomically
@@ -91,6 +91,7 @@ def run_pretrain(config: PretrainConfig, run: Path, *, resume: bool = False, vie
     if config.threads:
         torch.set_num_threads(config.threads)
     start(device)
+    config, given = with_default_model(config), config
     mesh = DualMesh(_degrees(config), device)
     first = dist.get_rank() == 0
     view = view if view is not None and first else Silent()
@@ -101,7 +102,7 @@ def run_pretrain(config: PretrainConfig, run: Path, *, resume: bool = False, vie
                 f"rows; choose a multiple of {mesh.degrees.batch}"
             )
     folder = RunFolder(run)
-    newest = on_first(lambda: _open(config, run, resume))
+    newest = on_first(lambda: _open(given, run, resume))
     streams = _streams(config, view)
     loop = Loop(config, folder, mesh, device, streams, view)
     if newest is not None:
@@ -116,6 +117,16 @@ def run_pretrain(config: PretrainConfig, run: Path, *, resume: bool = False, vie
     finally:
         if loop.metrics is not None:
             loop.metrics.close()
+
+
+def with_default_model(config: PretrainConfig) -> PretrainConfig:
+    """Where the configuration names the default model, or no tokenizer, its folder. UserError where its package is not installed."""
+    model = config.model
+    if model.path == DEFAULT:
+        model = replace(model, path=str(default_model()))
+    if not model.path and not model.tokenizer:
+        model = replace(model, tokenizer=str(default_model()))
+    return replace(config, model=model)
 
 
 def on_first(work: Callable[[], T]) -> T:
@@ -207,11 +218,11 @@ def _streams(config: PretrainConfig, view: View) -> list[Stream]:
     cache = Path(config.data.cache) if config.data.cache else cache_folder() / "tokens"
 
     def make() -> tuple[list[list[str]], int]:
+        view.stage(stages(config)[0], total=sum(len(phase.sources) for phase in config.phases))
         text = TextEncoder.from_folder(tokenizer)
         made = []
         for phase in config.phases:
             encoder = ChatEncoder(tokenizer) if phase.supervised else text
-            view.stage(f"tokens: {phase.name}", total=len(phase.sources))
             sets = []
             for source in phase.sources:
                 sets.append(tokenize(source, encoder, cache))
@@ -266,7 +277,7 @@ class Loop:
         assert self.optimizer is not None
         stream = self.streams[index]
         cursor = Cursor.start(len(stream.sets)) if self.position.cursor is None else Cursor.from_json(self.position.cursor)
-        self.view.stage(f"phase {index + 1} of {len(self.config.phases)}: {phase.name}", total=phase.steps)
+        self.view.stage(stages(self.config)[1 + index], total=phase.steps)
         self.view.advance(done)
         for k in range(done, phase.steps):
             begun = time.monotonic()
@@ -290,7 +301,7 @@ class Loop:
             self._prepare(last, fresh=False)
         assert self.model is not None
         target = self.run.path / "model"
-        self.view.stage("export")
+        self.view.stage(stages(self.config)[-1])
         source = Path(self.config.model.path) if self.config.model.path else None
         dtype = {"same": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[self.config.export_dtype]
         hf_config = model_config(self.config, last, end_token(self.config.tokenizer_folder))
@@ -382,7 +393,7 @@ def train_step(
         _sync_gradients(model, at >= last)
         logits = model(**context_inputs(model, mesh.cp, ids[rows], positions[rows])).logits
         part = summed_loss(logits.flatten(0, 1), labels_here[rows].flatten()) / trained
-        part.backward()  # type: ignore[no-untyped-call]
+        part.backward()
         loss += part.detach().double()
     dist.all_reduce(loss)
     norm = clip_gradients([p for p in model.parameters() if p.requires_grad], max_norm)

@@ -24,6 +24,7 @@ from etude.errors import UserError
 Schedule = Literal["constant", "linear", "cosine", "wsd"]
 SCHEDULES: tuple[Schedule, ...] = ("constant", "linear", "cosine", "wsd")
 KINDS = ("llama", "qwen3_moe", "deepseek_v3")
+DEFAULT = "default"
 RESUMABLE = ("mesh", "checkpoints", "device", "threads", "peak_flops")
 """what may differ between a run and its continuation: nothing that the result depends on, but for the order of sums"""
 
@@ -67,9 +68,9 @@ class Init:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     path: str = ""
-    """a Hugging Face folder to continue from; empty: from scratch with the dimensions in [init]"""
+    """a Hugging Face folder to continue from; "default": the default model's; empty: from scratch with the dimensions in [init]"""
     tokenizer: str = ""
-    """a folder with tokenizer.json; empty: that of `path`"""
+    """a folder with tokenizer.json; empty: that of `path`, or of the default model"""
     freeze: tuple[str, ...] = ("vision_tower", "vision_model", "visual", "mm_projector", "multi_modal_projector")
     """parameters with one of these parts in their name are kept as they are"""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -198,8 +199,6 @@ class PretrainConfig:
         _require("phases", [], "one or more", bool(self.phases), "add a [[phases]] table")
         allowed = ("same", "float32", "bfloat16")
         _require("export_dtype", self.export_dtype, ", ".join(allowed), self.export_dtype in allowed, "choose one of them")
-        ok = bool(self.model.path or self.model.tokenizer)
-        _require("model.tokenizer", "", "a folder with tokenizer.json", ok, "a model from scratch takes an existing one's tokenizer")
 
     @property
     def num_steps(self) -> int:
@@ -208,6 +207,12 @@ class PretrainConfig:
     @property
     def tokenizer_folder(self) -> Path:
         return Path(self.model.tokenizer or self.model.path)
+
+
+def stages(config: PretrainConfig) -> list[str]:
+    """What a view of the run is told of, in order."""
+    phases = [f"phase {i + 1} of {len(config.phases)}: {phase.name}" for i, phase in enumerate(config.phases)]
+    return ["tokens", *phases, "export"]
 
 
 def load_pretrain_config(path: Path, overrides: Sequence[str] = ()) -> PretrainConfig:
@@ -241,7 +246,7 @@ def parse_init(text: str) -> Init:
         if not equals:
             raise UserError(f"--init {text!r}: {part!r} has no value; write kind:key=value,key=value")
         (values if key in _known(Init) else values.setdefault("more", {}))[key] = _value(value)
-    return pretrain_config({"init": values, "model": {"tokenizer": "-"}, "phases": [{"sources": [{"path": "-"}]}]}).init
+    return pretrain_config({"init": values, "phases": [{"sources": [{"path": "-"}]}]}).init
 
 
 def resumable(saved: PretrainConfig, given: PretrainConfig) -> None:

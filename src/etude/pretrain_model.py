@@ -104,7 +104,7 @@ def build(
             parameter.requires_grad_(False)
     use_context(model)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    model._etude_sizes = sizes  # of whole parameters: a stack that EP cuts reports its part
+    model._etude_sizes = sizes  # type: ignore[assignment]  # of whole parameters: a stack that EP cuts reports its part
     dtype = torch.bfloat16 if config.model.compute_dtype == "bfloat16" else None
     apply_dual_mesh(model, mesh, param_dtype=dtype, checkpoint=config.model.checkpoint)
     allocate(model, device)
@@ -181,7 +181,7 @@ def active_parameters(model: nn.Module) -> float:
         owner = next((module for key, module in experts.items() if name.startswith(f"{key}.")), None)
         if any(part in name for part in _EMBEDDINGS) and not text.tie_word_embeddings:
             continue
-        share = 1.0 if owner is None else text.num_experts_per_tok / owner.num_experts  # type: ignore[operator]
+        share = 1.0 if owner is None else text.num_experts_per_tok / owner.num_experts
         total += sizes[_clean(name)] * share
     return total
 

@@ -24,7 +24,6 @@ def phase(**more):
         (small(phases=[{"sources": [{"path": "x", "wieght": 2.0}]}]), "unknown key phases.sources.wieght; did you mean weight"),
         (small(phases=[]), r"phases is \[\], allowed is one or more: add a \[\[phases\]\] table"),
         (small(phases=[{}]), r"phase 'bulk': sources is \[\]"),
-        ({"phases": SMALL["phases"]}, "a model from scratch takes an existing one's tokenizer"),
         (phase(steps=0), "phase 'bulk': steps is 0, allowed is 1 or more"),
         (phase(schedule="step"), "phases.schedule is 'step', allowed is constant, linear, cosine, wsd: choose one of them"),
         (phase(schedule="wsd", steps=5, warmup_steps=3, decay_steps=3), "together at most steps = 5"),
