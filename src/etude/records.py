@@ -60,7 +60,10 @@ def decode(data: bytes | str, type_: type[T]) -> T:
         upgrade = UPGRADES.get((kind, old))
         if upgrade is None:
             raise ValueError(f"{kind} records of version {version} cannot be read any more; write the file again")
-        fields = upgrade(fields)
+        try:
+            fields = upgrade(fields)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{kind} record of version {old} that cannot be read: {error!r}; write the file again") from None
     try:
         return msgspec.convert(fields, type_)
     except msgspec.ValidationError as error:
@@ -124,12 +127,14 @@ def _complete(line: bytes) -> bool:
 
 def _parse(data: bytes | str) -> Any:
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeError):  # the standard library also reads lone surrogates
         try:
+            return msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeError):  # the standard library also reads lone surrogates
             return json.loads(data)
-        except ValueError as error:
-            raise ValueError(f"not JSON: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("not JSON that can be read: its brackets are nested too deeply") from None
 
 
 def _kind(type_: type) -> str:

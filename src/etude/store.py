@@ -86,8 +86,7 @@ class TaskStore:
 
     def add(self, task: Task) -> None:
         """Write a task, over an older one of the same id. Its snapshot must be in the store."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}", task.id) or task.id == "pool":
-            raise ValueError(f"task id {task.id!r}: letters, digits, '.', '_' and '-' only, as it names a file")
+        _check_names(task)
         self.snapshot(task.repo)
         _write(self.path / f"{task.id}.json", encode(task) + b"\n")
         self._tasks = None
@@ -141,8 +140,11 @@ class TaskStore:
                     continue
                 try:
                     task = decode(file.read_bytes(), Task)
+                    _check_names(task)
+                    if file.name != f"{task.id}.json":
+                        raise ValueError(f"holds the task {task.id!r}, whose file is {task.id}.json")
                 except ValueError as error:
-                    raise UserError(f"{file}: {error}") from None
+                    raise UserError(f"{file}: {error}; build the tasks again, or take this file away") from None
                 found[task.id] = task
             self._tasks = dict(sorted(found.items()))
         return self._tasks
@@ -153,10 +155,22 @@ class TaskStore:
         return folder
 
 
+def _check_names(task: Task) -> None:
+    """Whatever of a task names a file or a folder of the store. ValueError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}", task.id) or task.id == "pool":
+        raise ValueError(f"task id {task.id!r}: letters, digits, '.', '_' and '-' only, as it names a file")
+    for what, digest in (("repository", task.repo.digest), ("environment", task.environment.digest)):
+        if not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise ValueError(f"the digest of its {what} is {digest!r}: 64 hexadecimal digits, as it names a folder")
+
+
 def _write(path: Path, data: bytes) -> None:
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    new.write_bytes(data)
-    new.replace(path)
+    try:
+        new.write_bytes(data)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)  # of a full disk
 
 
 def _materialise(place: Path, make: Callable[[Path], None]) -> Path:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from etude.config import Config
-from etude.errors import UserError
+from etude.errors import UserError, printable
 from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from etude.synth.cut import Mode
     from etude.types import Task
 
+WIDEST = 1000  # characters of a table
 NO_VERDICT = 3  # exit code of `etude tasks grade`
 
 
@@ -30,8 +32,24 @@ def checked_backend() -> Bubblewrap:
     return backend
 
 
-def chosen_tasks(store: TaskStore, task: str | None) -> "list[Task]":
-    return store.tasks() if task is None else [store.get(task)]
+def chosen_tasks(store: TaskStore, task: str | None = None) -> "list[Task]":
+    """One task, or all. UserError where there is none."""
+    chosen = store.tasks() if task is None else [store.get(task)]
+    if not chosen:
+        raise UserError(f"{store.path} holds no task yet; finish its build: `etude tasks build SOURCE --out {store.path}`")
+    return chosen
+
+
+def say(text: str) -> None:
+    """One line, whatever is in it."""
+    print(" ".join(printable(text).split()))
+
+
+def show_table(table: Table) -> None:
+    """As wide as it is: a name that is cut short cannot be copied."""
+    console = Console()
+    console.width = max(console.width, console.measure(table, options=console.options.update(max_width=WIDEST)).maximum)
+    console.print(table)
 
 
 def tasks_build(source: str, out: Path, *, modes: "tuple[Mode, ...]", limit: int | None, jobs: int, as_json: bool) -> None:
@@ -55,14 +73,14 @@ def tasks_build(source: str, out: Path, *, modes: "tuple[Mode, ...]", limit: int
     if as_json:
         print(json.dumps(asdict(report)))
         return
-    table = Table("mode", "candidates tried", "valid tasks", title=f"{out}: {len(report.tasks)} tasks from {source}")
+    table = Table("mode", "candidates tried", "valid tasks")
     for mode in report.tried:
         table.add_row(mode, str(report.tried[mode]), str(report.valid.get(mode, 0)))
-    console = Console()
-    console.print(table)
+    say(f"{out}: {len(report.tasks)} tasks from {source}")
+    show_table(table)
     for file, why in report.skipped.items():
-        console.print(f"skipped {file}: {why}", markup=False)
-    console.print(f"{report.stable_tests} stable tests, {report.sandbox_runs} sandbox runs, {report.seconds:.0f} s", markup=False)
+        say(f"skipped {file}: {why}")
+    say(f"{report.stable_tests} stable tests, {report.sandbox_runs} sandbox runs, {report.seconds:.0f} s")
 
 
 def tasks_check(folder: Path, task: str | None, *, as_json: bool) -> int:
@@ -82,8 +100,8 @@ def tasks_check(folder: Path, task: str | None, *, as_json: bool) -> int:
     else:
         for report in reports:
             for problem in report.problems:
-                print(f"{report.task_id}: {problem}")
-        print(f"{sum(report.ok for report in reports)} of {len(reports)} tasks hold")
+                say(f"{report.task_id}: {problem}")
+        say(f"{sum(report.ok for report in reports)} of {len(reports)} tasks hold")
     return 0 if all(report.ok for report in reports) else 1
 
 
@@ -92,56 +110,67 @@ def tasks_show(folder: Path, task: str | None, *, gold: bool) -> None:
     from etude.synth.show import show_task
 
     store = TaskStore.open(folder)
-    console = Console()
     if task is not None:
-        console.print(show_task(store.get(task), store, gold=gold))
+        Console().print(show_task(store.get(task), store, gold=gold))
         return
-    table = Table("task", "band", "lines", "to pass", "to keep", title=f"{folder}: from easy to hard")
-    for one in sorted(store.tasks(), key=difficulty_key):
+    table = Table("task", "band", "lines", "to pass", "to keep", title="from easy to hard")
+    for one in sorted(chosen_tasks(store), key=difficulty_key):
         lines = sum(symbol.num_lines for symbol in one.symbols)
-        table.add_row(one.id, one.band, str(lines), str(len(one.fail_to_pass)), str(len(one.pass_to_pass)))
-    console.print(table)
+        table.add_row(one.id, Text(printable(one.band)), str(lines), str(len(one.fail_to_pass)), str(len(one.pass_to_pass)))
+    show_table(table)
 
 
 def tasks_grade(folder: Path, task: str, patch: str, *, as_json: bool) -> int:
     from etude.grade.grader import grade
 
     store = TaskStore.open(folder)
-    if patch == "-":
-        text = sys.stdin.read()
-    elif Path(patch).is_file():
-        text = Path(patch).read_text(encoding="utf-8")
-    else:
-        raise UserError(f"no file {patch}; --patch takes a diff file, or - for standard input")
-    verdict = grade(store.get(task), text, store=store, backend=checked_backend())
+    chosen = store.get(task)
+    verdict = grade(chosen, read_patch(patch), store=store, backend=checked_backend())
     if as_json:
         print(json.dumps(asdict(verdict)))
     else:
         passed = sum(outcome == "passed" for outcome in verdict.fail_to_pass.values())
-        print(f"{'solved' if verdict.solved else verdict.verdict if verdict.verdict != 'graded' else 'not solved'}: {verdict.reason}")
-        print(f"fail_to_pass: {passed} of {len(store.get(task).fail_to_pass)}")
+        say(f"{'solved' if verdict.solved else verdict.verdict if verdict.verdict != 'graded' else 'not solved'}: {verdict.reason}")
+        say(f"fail_to_pass: {passed} of {len(chosen.fail_to_pass)}")
         for path, why in verdict.refused:
-            print(f"refused: {path} ({why})")
+            say(f"refused: {path} ({why})")
     if verdict.verdict == "no_verdict":
         return NO_VERDICT
     return 0 if verdict.solved else 1
 
 
-def train_verb(folder: Path, config: Config, run: Path, *, resume: bool) -> None:
-    from etude.demo import run_all
+def read_patch(name: str) -> str:
+    """Byte for byte: line ends as they are, what is not UTF-8 as lone surrogates, and no more than is needed to call it too large."""
+    from etude.grade.grader import MAX_PATCH_CHARS
 
+    try:
+        with sys.stdin.buffer if name == "-" else Path(name).open("rb") as file:
+            return file.read(4 * MAX_PATCH_CHARS + 1).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise UserError(f"cannot read {name}: {error.strerror}; --patch takes a diff file, or - for standard input") from None
+
+
+def train_verb(folder: Path, config: Config, run: Path, *, resume: bool) -> None:
+    found = chosen_tasks(TaskStore.open(folder))
+
+    from etude.demo import choose, run_all
+
+    choose(found, config)  # before the run folder is made
     run_all(config, run, tasks=folder, title="etude train", again=resume)
 
 
 def eval_verb(folder: Path, config: Config, path: Path, *, resume: bool, as_json: bool) -> None:
-    from etude.demo import evaluate_stage, open_run, open_session
+    store = TaskStore.open(folder)
+    found = chosen_tasks(store)
+
+    from etude.demo import check_model, evaluate_stage, open_run, open_session
     from etude.studio.live import Live
     from etude.studio.summary import summarise, summary_table
 
     backend = checked_backend()
+    check_model(config)
     config, run = open_run(config, path, again=resume)
-    store = TaskStore.open(folder)
-    tasks = store.tasks()[: config.evaluate.tasks or None]
+    tasks = found[: config.evaluate.tasks or None]
     with Live(f"etude eval: {folder}", ["evaluate"]) as view:
         session = open_session(config, run, store, backend, view)
         rollouts = evaluate_stage("evaluate", tasks, session, title="evaluate")
@@ -168,7 +197,10 @@ def report_verb(path: Path) -> None:
         folder = model_folder(from_toml(config.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, ValueError) as error:
         raise UserError(f"{config}: {error}") from None
-    print(write_report(path, Renderer.from_folder(folder)))
+    try:
+        print(write_report(path, Renderer.from_folder(folder)))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def sandbox_verb(*, quick: bool, as_json: bool) -> int:
@@ -176,6 +208,7 @@ def sandbox_verb(*, quick: bool, as_json: bool) -> int:
 
     backend = checked_backend()
     if quick:
+        print("[]" if as_json else "the sandbox can start on this machine; `etude sandbox` runs all checks")
         return 0
     results = run_conformance(backend)
     if as_json:
@@ -183,6 +216,7 @@ def sandbox_verb(*, quick: bool, as_json: bool) -> int:
     else:
         table = Table("check", "result", "why")
         for result in results:
-            table.add_row(result.name, "[green]holds[/]" if result.ok else "[red]fails[/]", result.detail)
+            verdict = Text("holds", style="green") if result.ok else Text("fails", style="red")
+            table.add_row(result.name, verdict, Text(printable(result.detail)))
         Console().print(table)
     return 0 if all(result.ok for result in results) else 1

@@ -12,7 +12,7 @@ from etude.store import TaskStore
 
 
 def etude(*arguments: str, cwd=None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "etude", *arguments], capture_output=True, text=True, cwd=cwd, timeout=60)
+    return subprocess.run([sys.executable, "-m", "etude", *arguments], capture_output=True, text=True, cwd=cwd, timeout=180)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_folder_without_tasks_yet_leaves_no_run_behind(tmp_path):
 def test_a_patch_comes_from_standard_input_byte_for_byte(tmp_path, pocket_store):
     arguments = ["tasks", "grade", str(pocket_store.path), "pocket-slugify", "--patch", "-", "--json"]
     for patch, reason in ((b"\xff\x00 no diff", "this is no patch"), (b"x" * (5 << 20), "larger than 4 million")):
-        shown = subprocess.run([sys.executable, "-m", "etude", *arguments], input=patch, capture_output=True, timeout=60)
+        shown = subprocess.run([sys.executable, "-m", "etude", *arguments], input=patch, capture_output=True, timeout=180)
         assert (shown.returncode, shown.stderr) == (1, b"")
         assert reason in json.loads(shown.stdout)["reason"]
 
@@ -146,7 +146,7 @@ def test_a_missing_patch_says_what_to_give(tmp_path, pocket_store):
 def test_ids_are_whole_on_a_narrow_terminal(pocket_store):
     environment = {**os.environ, "COLUMNS": "20"}
     command = [sys.executable, "-m", "etude", "tasks", "show", str(pocket_store.path)]
-    assert "pocket-slugify" in subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60).stdout
+    assert "pocket-slugify" in subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180).stdout
 
 
 def test_text_of_a_repository_is_shown_as_data(tmp_path, pocket_store):

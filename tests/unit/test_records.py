@@ -244,3 +244,14 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
     path.write_bytes(encode(REWARD) + b"\n{broken\n" + encode(REWARD) + b"\n")
     with pytest.raises(ValueError, match=r"rewards\.jsonl:2: not JSON"):
         read_jsonl(path, Reward)
+
+
+def test_an_old_record_that_does_not_fit_its_version_is_a_value_error():
+    for fields in ('"tests": 3', '"removed": [3]', '"removed": ["x"]'):
+        with pytest.raises(ValueError, match=r"task record of version 0 that cannot be read: .*; write the file again"):
+            decode(f'{{"record": "task", {fields}}}', Task)
+
+
+def test_json_that_is_nested_too_deeply_is_a_value_error():
+    with pytest.raises(ValueError, match="nested too deeply"):
+        decode("[" * 100_000, Task)

@@ -141,3 +141,18 @@ def test_processes_that_make_the_same_workspace_at_once_all_get_it(store: TaskSt
         found = set(pool.starmap(_digest_of_workspace, [(store.path, task)] * 8))
     assert found == {tree.digest(store.workspace(task))}
     assert len(list((store.path / ".cache").iterdir())) == 1
+
+
+def test_a_task_file_whose_names_would_leave_the_store_is_refused(store: TaskStore, task: Task) -> None:
+    store.add(task)
+    file = store.path / f"{task.id}.json"
+    whole = file.read_text()
+    for old, new, why in (
+        (task.id, "../../x", "task id '../../x'"),
+        (task.id, "other", "holds the task 'other'"),
+        (task.repo.digest, "../..", r"the digest of its repository is '\.\./\.\.'"),
+        (task.environment.digest, "", "the digest of its environment is ''"),
+    ):
+        file.write_text(whole.replace(f'"{old}"', f'"{new}"'))
+        with pytest.raises(UserError, match=f"{why}.*take this file away"):
+            TaskStore.open(store.path).tasks()

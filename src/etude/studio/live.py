@@ -29,6 +29,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from etude.errors import printable
+
 PLAIN_EVERY_S = 5.0  # between two lines where there is no terminal
 PLAIN_NOTES = 2  # of those since the last line
 REDRAWS_PER_S = 4.0
@@ -314,11 +316,6 @@ def show(name: str, value: float | str) -> str:
     if name in SHARES:
         return f"{100 * value:.0f}%"
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def printable(text: str) -> str:
-    """Without the control characters that would move a terminal's cursor or change its colours."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
 def clock_time(seconds: float) -> str:

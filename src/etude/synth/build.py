@@ -18,7 +18,7 @@ from pathlib import Path
 from etude import __version__, tree
 from etude.errors import SandboxError, UserError
 from etude.grade.environment import make_environment
-from etude.grade.runner import BETWEEN, COLLECT
+from etude.grade.runner import BETWEEN, COLLECT, is_test_path
 from etude.sandbox.protocol import Backend
 from etude.store import Pool, TaskStore
 from etude.synth.assemble import Assembler
@@ -44,6 +44,15 @@ class BuildOptions:
     max_candidates: int | None = 60  # each is tried in every mode; None: all
     max_tasks: int | None = None  # stop after so many, in the order of candidates
     max_share: float = 0.25  # of the stable tests may reach one candidate
+
+    def __post_init__(self) -> None:
+        """Raises: UserError."""
+        if not self.modes:
+            raise UserError("no mode to cut in; give remove, stub or both")
+        if self.jobs < 0:
+            raise UserError(f"jobs is {self.jobs}; give 1 or more, or 0 for one per core")
+        if self.max_candidates is not None and self.max_candidates < 1:
+            raise UserError(f"the limit of candidates is {self.max_candidates}; give 1 or more, or none for all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +149,9 @@ def read_sources(folder: Path, layout: Layout) -> tuple[dict[str, Source], dict[
     sources: dict[str, Source] = {}
     skipped: dict[str, str] = {}
     for path in (*layout.sources, *layout.tests):
+        if path in layout.test_paths and not is_test_path(path):
+            skipped[path] = "pytest takes no file of this name; rename it"
+            continue
         try:
             sources[path] = parse(path, files[path].read_bytes())
         except Unreadable as error:
@@ -227,9 +239,10 @@ def _name(candidate: Candidate, mode: Mode) -> str:
 
 
 def _describe(store: TaskStore, report: BuildReport, source: str) -> None:
-    """pool.json gets what can be told again the next time: no seconds."""
+    """pool.json gets what can be told again the next time: no seconds. Another build may have written it meanwhile."""
+    pool = TaskStore.open(store.path).pool
     evidence = {
-        **store.pool.evidence,
+        **pool.evidence,
         source: {
             "candidates": report.candidates,
             "tried": dict(report.tried),
@@ -240,5 +253,5 @@ def _describe(store: TaskStore, report: BuildReport, source: str) -> None:
             "dropped": dict(report.dropped),
         },
     }
-    sources = tuple(dict.fromkeys((*store.pool.sources, source)))
+    sources = tuple(dict.fromkeys((*pool.sources, source)))
     store.describe(Pool(sources=sources, evidence=evidence))

@@ -99,7 +99,7 @@ def discover(folder: Path, name: str = "") -> Layout:
 
 
 def _name(files: Mapping[str, Path], project: Mapping[str, Any], setup: configparser.ConfigParser) -> str:
-    name = project.get("project", {}).get("name") or setup.get("metadata", "name", fallback="")
+    name = _table(project, "project").get("name") or setup.get("metadata", "name", fallback="")
     if not name and "PKG-INFO" in files:  # of a source distribution
         found = re.search(r"^Name: *(\S+)", files["PKG-INFO"].read_text("utf-8", "replace"), re.MULTILINE)
         name = found[1] if found else ""
@@ -111,17 +111,16 @@ def _name(files: Mapping[str, Path], project: Mapping[str, Any], setup: configpa
 
 def _import_roots(python: Iterable[str], project: Mapping[str, Any], setup: configparser.ConfigParser) -> tuple[str, ...]:
     folders = {str(parent) for path in python for parent in PurePosixPath(path).parents}
-    tools = project.get("tool", {})
-    asked: list[str] = []
-    setuptools = tools.get("setuptools", {})
-    if isinstance(setuptools.get("packages"), dict):
-        asked += setuptools["packages"].get("find", {}).get("where", [])
-    asked += [value for key, value in setuptools.get("package-dir", {}).items() if key == ""]
-    asked += [package.get("from", ".") for package in tools.get("poetry", {}).get("packages", [])]
+    setuptools = _table(project, "tool", "setuptools")
+    asked = _strings(_table(setuptools, "packages", "find").get("where"))
+    asked += _strings(_table(setuptools, "package-dir").get(""))
+    packages = _table(project, "tool", "poetry").get("packages")
+    for package in packages if isinstance(packages, list) else []:
+        asked += _strings(package.get("from", ".")) if isinstance(package, dict) else []
     asked += _words(setup.get("options.packages.find", "where", fallback=""))
     asked += [value for key, value in _pairs(setup.get("options", "package_dir", fallback="")) if key == ""]
-    pythonpath = tools.get("pytest", {}).get("ini_options", {}).get("pythonpath", [])
-    asked += _words(pythonpath) if isinstance(pythonpath, str) else pythonpath
+    pythonpath = _table(project, "tool", "pytest", "ini_options").get("pythonpath")
+    asked += _words(pythonpath) if isinstance(pythonpath, str) else _strings(pythonpath)
     roots = [root for root in dict.fromkeys(_clean(root) for root in asked) if root in folders]
     if not any(root != "." for root in roots) and any(path.startswith("src/") for path in python) and "src/__init__.py" not in python:
         roots.insert(0, "src")
@@ -162,10 +161,10 @@ def _inside(path: str, roots: Iterable[str]) -> str | None:
 
 
 def _patterns(project: Mapping[str, Any], setup: configparser.ConfigParser, *others: configparser.ConfigParser) -> list[str]:
-    asked = project.get("tool", {}).get("pytest", {}).get("ini_options", {}).get("python_files", "")
+    asked = _table(project, "tool", "pytest", "ini_options").get("python_files", "")
     for settings, section in [(setup, "tool:pytest"), *((other, "pytest") for other in others)]:
         asked = asked or settings.get(section, "python_files", fallback="")
-    return (_words(asked) if isinstance(asked, str) else list(asked)) or ["test_*.py", "*_test.py"]
+    return (_words(asked) if isinstance(asked, str) else _strings(asked)) or ["test_*.py", "*_test.py"]
 
 
 def _is_test_file(path: str, patterns: Iterable[str]) -> bool:
@@ -184,10 +183,11 @@ def _in_test_folder(path: str, roots: Iterable[str]) -> bool:
 
 def _requirements(files: Mapping[str, Path], project: Mapping[str, Any], setup: configparser.ConfigParser) -> tuple[str, ...]:
     found: list[str] = []
-    table = project.get("project", {})
-    found += table.get("dependencies", [])
-    found += [line for group, lines in table.get("optional-dependencies", {}).items() if group.lower() in TEST_GROUPS for line in lines]
-    groups = project.get("dependency-groups", {})
+    table = _table(project, "project")
+    found += _strings(table.get("dependencies"))
+    extras = _table(table, "optional-dependencies").items()
+    found += [line for group, lines in extras if group.lower() in TEST_GROUPS for line in _strings(lines)]
+    groups = _table(project, "dependency-groups")
     for group in groups:
         if group.lower() in TEST_GROUPS:
             found += _group(groups, group, set())
@@ -211,8 +211,10 @@ def _group(groups: Mapping[str, Any], name: str, seen: set[str]) -> list[str]:
         return []
     seen.add(name)
     found: list[str] = []
-    for entry in groups.get(name, []):
-        found += [entry] if isinstance(entry, str) else _group(groups, entry.get("include-group", ""), seen)
+    entries = groups.get(name)
+    for entry in entries if isinstance(entries, list) else _strings(entries):
+        found += [entry] if isinstance(entry, str) else []
+        found += _group(groups, str(entry.get("include-group", "")), seen) if isinstance(entry, dict) else []
     return found
 
 
@@ -240,6 +242,19 @@ def _toml(files: Mapping[str, Path], name: str) -> dict[str, Any]:
         return tomllib.loads(files[name].read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{name} cannot be read: {error}") from None
+
+
+def _table(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """A table inside tables; empty where there is none or something else stands in its place: other tools complain of that."""
+    for name in names:
+        found = settings.get(name)
+        settings = found if isinstance(found, dict) else {}
+    return settings
+
+
+def _strings(value: object) -> list[str]:
+    """A list of strings, or one string that was meant as one; whatever else is in it is left out."""
+    return [value] if isinstance(value, str) else [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _ini(files: Mapping[str, Path], name: str) -> configparser.ConfigParser:

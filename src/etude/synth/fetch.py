@@ -8,6 +8,8 @@ answers in the backend's place from PKG-INFO, and ends every other Python proces
 Not here: what is in the folder (discover.py).
 """
 
+import errno
+import lzma
 import os
 import re
 import shutil
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,7 +72,7 @@ def fetch(source: str, *, pip_options: Sequence[str] = ()) -> Iterator[Fetched]:
 
     `pip_options`: for a release, on top of the user's own settings, such as ("--no-index", "--find-links", folder).
     """
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))  # as it is where there is no such user
     with TemporaryDirectory(prefix="etude-fetch-") as scratch:
         if path.is_dir():
             yield Fetched(folder=path, name="", source=path.resolve().name)
@@ -96,8 +99,11 @@ def unpack(archive: Path, target: Path) -> Path:
         else:
             with tarfile.open(archive) as tar:
                 tar.extractall(target, filter="data")
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise UserError(f"{archive.name} cannot be unpacked: {str(error).splitlines()[0].rstrip(':')}") from None
+    except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")  # RuntimeError: a password, an unknown method
+        raise UserError(f"{archive.name} cannot be unpacked: {reason}") from None
     inside = list(target.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
 

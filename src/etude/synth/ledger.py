@@ -9,12 +9,15 @@ again.
 Not here: the tasks themselves (store.py).
 """
 
+import contextlib
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from etude.errors import UserError
 from etude.store import TaskStore
 from etude.types import Task
 
@@ -36,12 +39,17 @@ class Ledger:
     def known(self, name: str) -> Task | str | None:
         """The task or the reason of an earlier try; None: not tried yet."""
         line = self._known.get(name)
-        return None if line is None else self._store.get(line.task) if line.task else line.reason
+        if line is None or not line.task:
+            return None if line is None else line.reason
+        try:
+            return self._store.get(line.task)
+        except UserError:  # its file was removed or damaged since
+            return None
 
     def add(self, name: str, outcome: Task | str) -> None:
         line = _Line(name=name, reason=outcome) if isinstance(outcome, str) else _Line(name=name, task=outcome.id)
         with self._path.open("ab", buffering=0) as file:
-            file.write(msgspec.json.encode(line) + b"\n")
+            file.write(json.dumps(msgspec.to_builtins(line)).encode("ascii") + b"\n")  # paths that are not UTF-8 hold lone surrogates
 
     def close(self) -> None:
         """The build is complete."""
@@ -56,4 +64,8 @@ def _read(path: Path) -> list[_Line]:
     whole = data[: data.rfind(b"\n") + 1]
     if whole != data:
         path.write_bytes(whole)
-    return [msgspec.json.decode(line, type=_Line) for line in whole.splitlines()]
+    found: list[_Line] = []
+    for line in whole.splitlines():
+        with contextlib.suppress(ValueError):  # a line that was damaged tells nothing, so it is tried again
+            found.append(msgspec.convert(json.loads(line), _Line))
+    return found

@@ -12,12 +12,14 @@ import ast
 import io
 import re
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode = FunctionNode | ast.ClassDef
+MAX_DEPTH = 200  # ast.unparse takes three frames a level
 
 
 class Unreadable(ValueError):
@@ -121,13 +123,17 @@ def parse(path: str, data: bytes) -> Source:
     try:
         encoding = _encoding(data)
         text = data.decode(encoding)
-        tree = ast.parse(data, filename=path, type_comments=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the repository's code: nobody here is to mend it
+            tree = ast.parse(data, filename=path, type_comments=False)
     except UnicodeDecodeError as error:
         raise Unreadable(f"not {error.encoding} at byte {error.start}; a coding cookie would say what else it is") from None
     except SyntaxError as error:
         raise Unreadable(f"syntax error at line {error.lineno or 1}: {error.msg}") from None
     except (ValueError, LookupError, RecursionError, MemoryError) as error:
         raise Unreadable(f"cannot be parsed: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None
+    if _is_deep(tree):
+        raise Unreadable(f"nested more than {MAX_DEPTH} levels deep")
     if text.encode(encoding) != data:
         raise Unreadable(f"its bytes do not survive decoding and encoding as {encoding}")
     ends = [match.end() for match in re.finditer(rb"\r\n|\r|\n", data)]
@@ -167,6 +173,13 @@ def nested_suites(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
             yield suite
     for part in [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]:
         yield part.body
+
+
+def _is_deep(tree: ast.AST) -> bool:
+    level: list[ast.AST] = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return bool(level)
 
 
 def _encoding(data: bytes) -> str:

@@ -13,14 +13,16 @@ import importlib.util
 import json
 import os
 import py_compile
+import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from etude.errors import SandboxError, UserError
+from etude.errors import UserError
 from etude.grade.runner import Order, TestRun, run_tests
 from etude.sandbox.protocol import ENV, Backend, Sandbox
 from etude.synth.discover import Layout
@@ -35,6 +37,7 @@ SHUFFLE_SEED = 1
 BASELINE_WALL_S = 900.0
 LONG_S = 20.0  # a suite whose tests take longer together
 SLOW_SHARE = 0.02  # is run without the tests that each take more than this share of it
+NO_TESTS = 5  # pytest's exit code
 MIN_PASSING = 0.5  # below, the suite counts as failing
 IMPORTS = """
 import importlib, json, os, sys
@@ -170,7 +173,8 @@ def compile_files(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
     for path, file in files.items():
         if path.endswith(".py"):
             target = folder / f"{len(found)}.pyc"
-            with contextlib.suppress(py_compile.PyCompileError, OSError, ValueError):
+            with contextlib.suppress(py_compile.PyCompileError, OSError, ValueError, RecursionError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 py_compile.compile(
                     str(file), str(target), dfile=path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
                 )
@@ -205,10 +209,22 @@ def _link(file: Path, place: Path) -> None:
 def _refuse_bad(workshop: Workshop, run: TestRun) -> None:
     name = workshop.layout.name
     if run.collect_errors and not run.outcomes:
-        raise UserError(f"the tests of {name} cannot be collected: {run.collect_errors[0]}")
+        missing = "No module named" in run.collect_errors[0]
+        remedy = "; name what the tests need in pyproject.toml or requirements-test.txt" if missing else ""
+        raise UserError(f"the tests of {name} cannot be collected: {run.collect_errors[0]}{remedy}")
     if run.result.status != "exited":
         raise UserError(f"the tests of {name} end badly: {run.result.status.replace('_', ' ')} after {run.result.wall_s:.0f} s")
+    if not run.complete:
+        last = f", the last was {list(run.outcomes)[-1]}" if run.outcomes else ""
+        raise UserError(f"the tests of {name} stop pytest before its end; {len(run.outcomes)} had begun{last}")
+    if not run.outcomes and run.result.code not in (0, NO_TESTS):
+        raise UserError(f"pytest cannot run the tests of {name}{_said(run)}")
     if not run.outcomes:
         raise UserError(f"{name} has no tests that pytest finds in {', '.join(workshop.repo.test_paths[:3])}")
-    if not run.complete:
-        raise SandboxError(f"the tests of {name} stop pytest before its end; {len(run.outcomes)} had run")
+
+
+def _said(run: TestRun) -> str:
+    """The line of its output that names the exception, else the last."""
+    lines = [line.removeprefix("E ").strip() for line in run.result.stdout.decode(errors="replace").splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit)\b: ", line)]
+    return f": {(named or lines)[-1][:300]}" if lines else ""

@@ -8,8 +8,12 @@ from etude.errors import UserError
 from etude.grade.grader import grade
 from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
-from etude.synth.build import BuildOptions, build_tasks
+from etude.synth.build import BuildOptions, build_tasks, read_sources
 from etude.synth.check import check_task
+from etude.synth.discover import discover
+from etude.synth.ledger import Ledger
+from etude.synth.source import parse
+from etude.synth.workshop import compile_files
 
 FILES = {
     "calc/__init__.py": "from .ops import *\nfrom .shapes import Circle\n\nplus = add\n",
@@ -208,7 +212,15 @@ BAD = {
     ),
     "tests that cannot be collected": (
         {"calc.py": "def f(): return 1\n", "test_calc.py": "import nothing_like_this\n"},
-        "cannot be collected: test_calc.py: ModuleNotFoundError: No module named 'nothing_like_this'",
+        "cannot be collected: test_calc.py: ModuleNotFoundError: No module named 'nothing_like_this'; name what the tests need in",
+    ),
+    "a conftest that fails": (
+        {"calc.py": "def f(): return 1\n", "test_calc.py": "def test_f(): pass\n", "conftest.py": "raise RuntimeError('boo\\n two')\n"},
+        "pytest cannot run the tests of .*: RuntimeError: boo",
+    ),
+    "a test that ends the process": (
+        {"calc.py": "def f(): return 1\n", "test_calc.py": "import os\n\n\ndef test_f(): os._exit(0)\n"},
+        "stop pytest before its end; 1 had begun, the last was test_calc.py::test_f",
     ),
     "no test in the test files": ({"calc.py": "def f(): return 1\n", "test_calc.py": "x = 1\n"}, "no tests that pytest finds"),
     "a syntax error in the only file": (
@@ -233,3 +245,45 @@ def test_bad_input_is_one_clear_line(tmp_path, backend, name):
     with pytest.raises(UserError, match=why) as error:
         build_tasks(str(lay(tmp_path / "repo", files)), tmp_path / "tasks", backend=backend)
     assert "\n" not in str(error.value)
+
+
+def test_a_ledger_that_was_damaged_is_tried_again(tmp_path, built):
+    """A line that is no record, a task whose file is gone, a name that is not UTF-8."""
+    store, task = TaskStore.create(tmp_path / "tasks"), built[1].tasks()[0]
+    ledger = Ledger(store, ("x",))
+    ledger.add("gone", task)
+    ledger.add("stub function \udcff.py:1 f", "no")
+    path = next(store.path.glob(".unfinished-*"))
+    path.write_bytes(b"{broken}\n3\n" + path.read_bytes())
+    again = Ledger(store, ("x",))
+    assert again.known("gone") is None
+    assert again.known("stub function \udcff.py:1 f") == "no"
+
+
+@pytest.mark.parametrize("wrong", [{"modes": ()}, {"jobs": -1}, {"max_candidates": 0}])
+def test_options_that_mean_nothing_are_a_users_mistake(wrong):
+    with pytest.raises(UserError):
+        BuildOptions(**wrong)
+
+
+def test_what_cannot_be_worked_on_is_skipped_with_a_reason(tmp_path):
+    files = {
+        "calc/__init__.py": "def f(): return 1\n",
+        "calc/deep.py": f"x = {'+'.join(['1'] * 400)}\n",
+        "tests/test_a.py": "",
+        "tests/test_[b].py": "",
+    }
+    layout = discover(lay(tmp_path, files))
+    sources, skipped = read_sources(tmp_path, layout)
+    assert skipped == {
+        "calc/deep.py": "nested more than 200 levels deep",
+        "tests/test_[b].py": "pytest takes no file of this name; rename it",
+    }
+    assert sorted(sources) == ["calc/__init__.py", "tests/test_a.py"]
+
+
+def test_warnings_about_the_code_of_a_repository_are_not_shown(tmp_path, recwarn):
+    lay(tmp_path, {"a.py": "def f(a):\n    return a is 1, '\\d'\n"})
+    parse("a.py", (tmp_path / "a.py").read_bytes())
+    assert list(compile_files({"a.py": tmp_path / "a.py"}, tmp_path)) == ["a.py"]
+    assert list(recwarn) == []

@@ -108,3 +108,23 @@ def test_a_folder_that_cannot_be_used_is_one_clear_line(tmp_path, files, why):
 def test_a_missing_folder_says_what_to_give(tmp_path):
     with pytest.raises(UserError, match="no folder"):
         discover(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "project",
+    [
+        "project = 3\ntool = 3\ndependency-groups = 3\n",
+        "[project]\nname = 3\ndependencies = 'attrs'\noptional-dependencies = {test = 'attrs'}\n[tool]\nsetuptools = 3\npytest = 3\n",
+        "[tool.setuptools]\npackage-dir = 3\n[tool.setuptools.packages.find]\nwhere = 3\n[tool.poetry]\npackages = [1]\n",
+        "[tool.pytest.ini_options]\npython_files = [1]\npythonpath = 3\n[dependency-groups]\ntest = [{include-group = 3}, 5]\n",
+    ],
+)
+def test_settings_of_the_wrong_type_are_passed_over(tmp_path, project):
+    layout = discover(lay(tmp_path, {"pyproject.toml": project, "pkg/__init__.py": "", "test_a.py": ""}))
+    assert (layout.import_roots, layout.test_paths) == ((".",), ("test_a.py",))
+    assert set(layout.requirements) <= {"attrs"}
+
+
+def test_one_string_in_place_of_a_list_is_a_list_of_it(tmp_path):
+    project = "[tool.setuptools.packages.find]\nwhere = 'lib'\n"
+    assert discover(lay(tmp_path, {"pyproject.toml": project, "lib/pkg/__init__.py": "", "test_a.py": ""})).import_roots == ("lib",)

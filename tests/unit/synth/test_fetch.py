@@ -91,3 +91,23 @@ def test_what_git_and_pip_say_becomes_one_clear_line(source, why):
     with pytest.raises(UserError, match=why) as error, fetch(source, pip_options=("--no-index",)):
         pass
     assert "\n" not in str(error.value)
+
+
+def test_an_archive_that_python_cannot_read_is_one_line(tmp_path):
+    locked, broken = tmp_path / "locked.zip", tmp_path / "broken.tar.xz"
+    with zipfile.ZipFile(locked, "w") as file:
+        file.writestr("a.py", "x = 1\n")
+    data = bytearray(locked.read_bytes())
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + flags] |= 1  # encrypted
+    locked.write_bytes(data)
+    broken.write_bytes(b"\xfd7zXZ\x00\x00\x04" + b"\xff" * 100)
+    for archive in (locked, broken):
+        with pytest.raises(UserError, match=f"{archive.name} cannot be unpacked: ") as error, fetch(str(archive)):
+            pass
+        assert "\n" not in str(error.value)
+
+
+def test_a_home_of_nobody_is_one_line():
+    with pytest.raises(UserError, match="no folder or file '~no-such-user/repo'"), fetch("~no-such-user/repo"):
+        pass
