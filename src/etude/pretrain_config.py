@@ -191,7 +191,8 @@ class PretrainConfig:
     data: Data = field(default_factory=Data)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     export_dtype: Literal["same", "float32", "bfloat16"] = "same"
-    """of the Hugging Face folder at the end; same: as in the folder that the run began with, packed experts too (from scratch: float32)"""
+    """of the Hugging Face folder at the end; same: as in the folder that the run began with, packed experts too (from scratch: float32);
+    weights that moved by less than half a step of four bits are rounded back then, so bfloat16 keeps more of the training"""
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ from etude.pretrain_config import Init, OptimizerConfig, PretrainConfig
 
 KINDS = {"llama": "LlamaConfig", "qwen3_moe": "Qwen3MoeConfig", "deepseek_v3": "DeepseekV3Config"}
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12, "GB200": 2500e12}  # dense bf16 FLOP/s, vendor's figures
+_TILE = 64  # rows of embeddings in whole tiles
 _EMBEDDINGS = ("embed_tokens", "wte", "embed_in")
 
 
@@ -48,12 +49,18 @@ def model_config(config: PretrainConfig, phase: int, end: int) -> Any:
             raise UserError(f"model folder {path} cannot be read: {str(error).strip().splitlines()[0][:200]}") from error
     else:
         longest = max(each.seq_len for each in config.phases if not each.rope) if any(not p.rope for p in config.phases) else 0
-        found = _from_init(config.init, _vocabulary(config.tokenizer_folder), end, longest)
+        found = _from_init(config.init, -(-_tokens(config.tokenizer_folder) // _TILE) * _TILE, end, longest)
     text = found.get_text_config()
     for each in config.phases[: phase + 1]:
         if each.rope:
             text.rope_parameters = {**(text.rope_parameters or {}), **each.rope}
             text.max_position_embeddings = max(text.max_position_embeddings, each.seq_len)
+    ids = _tokens(config.tokenizer_folder)
+    if ids > text.vocab_size:
+        raise UserError(
+            f"the tokenizer in {config.tokenizer_folder} has {ids} tokens and the model {text.vocab_size}: they do not belong together; "
+            "set model.tokenizer to the model's own"
+        )
     seq_len = config.phases[phase].seq_len
     if seq_len > text.max_position_embeddings:
         raise UserError(
@@ -63,14 +70,13 @@ def model_config(config: PretrainConfig, phase: int, end: int) -> Any:
     return found
 
 
-def _vocabulary(tokenizer: Path) -> int:
+def _tokens(tokenizer: Path) -> int:
     from tokenizers import Tokenizer
 
     file = tokenizer / "tokenizer.json"
     if not file.is_file():
         raise UserError(f"no tokenizer.json in {tokenizer}; name a Hugging Face model folder with a fast tokenizer")
-    size = int(Tokenizer.from_str(file.read_text(encoding="utf-8")).get_vocab_size())
-    return -(-size // 64) * 64  # rows of embeddings in whole tiles
+    return int(Tokenizer.from_str(file.read_text(encoding="utf-8")).get_vocab_size())
 
 
 def _from_init(init: Init, vocabulary: int, end: int, longest: int) -> Any:

@@ -14,6 +14,7 @@ from etude.metrics import read_metrics
 from etude.model.tiny import tiny_folder
 from etude.pretrain import ChatEncoder, Silent, learning_rate_of, run_pretrain, sparkline, summed_loss
 from etude.pretrain_config import Phase, pretrain_config
+from tests.unit.model.published import publish, stored_in
 
 INIT = {"kind": "qwen3_moe", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 8, "moe_intermediate_size": 16}
 
@@ -82,6 +83,31 @@ def test_a_folder_is_continued_with_its_own_weights_and_dtypes(world, tmp_path):
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"}
     assert after["lm_head.weight"].data_ptr() == after["model.embed_tokens.weight"].data_ptr()
+
+
+def test_a_packed_model_with_a_vision_tower_is_trained_and_comes_back_packed_with_the_tower_untouched(world, tmp_path):
+    source = tmp_path / "kimi"
+    publish("kimi", source, 8)
+    tiny_folder(source, weights=False)
+    phase = bulk(world, steps=1, seq_len=32, lr=1.0)  # a small step is less than half a step of four bits, and rounded away
+    result = run_pretrain(config(world, [phase], model={"path": str(source)}), tmp_path / "run")
+    before, after = stored_in(source), stored_in(result.model)
+    assert {key: tensor.dtype for key, tensor in before.items()} == {key: tensor.dtype for key, tensor in after.items()}
+    moved = {key for key in before if not torch.equal(before[key], after[key])}
+    assert not [key for key in moved if "vision_tower" in key or "mm_projector" in key]
+    assert [key for key in moved if key.endswith("weight_packed")]
+    assert "language_model.model.layers.0.self_attn.q_a_proj.weight" in moved
+
+
+def test_a_tokenizer_of_another_model_is_refused(world, tmp_path):
+    publish("qwen3", tmp_path / "model", 8)
+    wide = Tokenizer.from_file(str(world / "tiny" / "tokenizer.json"))
+    wide.add_tokens([f"word{i}" for i in range(100)])
+    (tmp_path / "words").mkdir()
+    wide.save(str(tmp_path / "words" / "tokenizer.json"))
+    model = {"path": str(tmp_path / "model"), "tokenizer": str(tmp_path / "words")}
+    with pytest.raises(UserError, match="has 359 tokens and the model 320: they do not belong together"):
+        run_pretrain(config(world, [bulk(world, seq_len=32)], model=model), tmp_path / "run")
 
 
 def test_micro_batches_and_checkpointed_activations_change_nothing_but_memory(world, tmp_path):

@@ -6,6 +6,8 @@ With `like`, the folder has that one's keys, files and dtypes (or `dtype` for fl
 their former scales where these still fit; weights that need more than stacking must be frozen and are copied as bytes. Without it, keys
 are those of transformers with the experts one by one, as models are published.
 
+Packing rounds: what moved by less than half a step of four bits comes back as it was. Give `dtype` to keep all that was learned.
+
 The folder is written aside and renamed when it is whole. Block-wise FP8 comes back as bf16.
 
 Not here: tokenizer files beyond copying them.
