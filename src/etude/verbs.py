@@ -155,7 +155,8 @@ def train_verb(folder: Path, config: Config, run: Path, *, resume: bool) -> None
 
     from etude.demo import choose, run_all
 
-    choose(found, config)  # before the run folder is made
+    if not resume:
+        choose(found, config)  # before the run folder is made
     run_all(config, run, tasks=folder, title="etude train", again=resume)
 
 
