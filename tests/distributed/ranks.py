@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import multiprocessing
 import os
+import pickle
 import queue
 import sys
 import tempfile
@@ -87,9 +88,10 @@ def run_ranks(
     results: list[Any] = [None] * world_size
     with tempfile.TemporaryDirectory() as folder:
         channels = [context.Pipe(duplex=False) for _ in range(world_size)]
+        packed = pickle.dumps(arguments)
         source = (str(Path(inspect.getfile(worker)).resolve()), worker.__qualname__)
         processes = [
-            context.Process(target=_process, args=(source, rank, world_size, folder, timeout_s, sender, arguments), daemon=True)
+            context.Process(target=_process, args=(source, rank, world_size, folder, timeout_s, sender, packed), daemon=True)
             for rank, (_, sender) in enumerate(channels)
         ]
         for process, (_, sender) in zip(processes, channels, strict=True):
@@ -114,26 +116,25 @@ def _result(receiver: Any, rank: int, deadline: float, may_die: bool) -> tuple[b
     if not receiver.poll(max(0.0, deadline - time.monotonic())):
         return False, f"rank {rank} did not end in time", time.time()
     try:
-        found: tuple[bool, Any, float] = receiver.recv()
+        found: tuple[bool, Any, float] = pickle.loads(receiver.recv_bytes())
     except EOFError:
         return may_die, None if may_die else "the process ended without a result", time.time()
     return found
 
 
-def _process(
-    source: tuple[str, str], rank: int, world_size: int, folder: str, timeout_s: float, sender: Any, arguments: tuple[Any, ...]
-) -> None:
+def _process(source: tuple[str, str], rank: int, world_size: int, folder: str, timeout_s: float, sender: Any, packed: bytes) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
         dist.init_process_group(
             "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
         )
-        value = _load(*source)(*arguments)
-        sender.send((True, value, time.time()))
+        value = _load(*source)(*pickle.loads(packed))
+        # plain pickle: multiprocessing's own would hand tensors over by reference to a process that is about to end
+        sender.send_bytes(pickle.dumps((True, value, time.time())))
         dist.destroy_process_group()
     except BaseException:
-        sender.send((False, traceback.format_exc(), time.time()))
+        sender.send_bytes(pickle.dumps((False, traceback.format_exc(), time.time())))
         sys.exit(1)
 
 

@@ -17,7 +17,7 @@ Not here: which rank does what (muon_plan.py), state (sharded_muon.py).
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -160,19 +160,64 @@ def adamw_task(members: Sequence[AdamMember], group: Mapping[str, Any], chunk_nu
         while end < len(members) and (end == start or numel + members[end].weight.numel() <= chunk_numel):
             numel += members[end].weight.numel()
             end += 1
-        chosen = [member for member in members[start:end] if member.weight.numel()]
-        for member in members[start:end]:
-            if not member.weight.numel():
-                member.step.add_(1)
-        if chosen:
-            adamw(
-                [m.weight for m in chosen], [torch.zeros_like(m.weight) if m.gradient is None else m.gradient for m in chosen],
-                [m.mean for m in chosen], [m.square for m in chosen], [], [m.step for m in chosen],
-                fused=True, amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1], lr=float(group["lr"]),
-                weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
-            )  # fmt: skip
+        _adamw(members[start:end], group)
         start = end
         yield None
+
+
+def _adamw(members: Sequence[AdamMember], group: Mapping[str, Any]) -> None:
+    entries: list[AdamMember] = []
+    tails: list[tuple[AdamMember, AdamMember]] = []
+    for member in members:
+        if member.weight.numel() == 0:
+            member.step.add_(1)
+            continue
+        gradient = torch.zeros_like(member.weight) if member.gradient is None else member.gradient
+        member = replace(member, gradient=gradient)
+        body, tail = _split_tail(member)
+        entries += [body] if body is not None else []
+        if tail is not None:
+            entries.append(_padded(tail, own_step=body is None))
+            tails.append((tail, entries[-1]))
+    if entries:
+        adamw(
+            [m.weight for m in entries], [m.gradient for m in entries if m.gradient is not None], [m.mean for m in entries],
+            [m.square for m in entries], [], [m.step for m in entries],
+            fused=True, amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1], lr=float(group["lr"]),
+            weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
+        )  # fmt: skip
+    for tail, padded in tails:
+        for mine, moved in ((tail.weight, padded.weight), (tail.mean, padded.mean), (tail.square, padded.square)):
+            mine.copy_(moved[: mine.numel()])
+
+
+_VECTOR = 64  # elements: a multiple of any CPU's vector
+
+
+def _split_tail(member: AdamMember) -> tuple[AdamMember | None, AdamMember | None]:
+    """On a CPU the last elements that fill no vector go through scalar code with other rounding, so bits would depend on how a parameter
+    is sharded: they are updated apart, padded to a vector. Whole on a GPU, where every element is treated alike."""
+    numel = member.weight.numel()
+    full = numel - numel % _VECTOR
+    if member.weight.device.type != "cpu" or full == numel or not member.weight.is_contiguous():
+        return member, None
+    gradient = member.gradient
+    assert gradient is not None
+
+    def part(cut: slice) -> AdamMember:
+        flat = (t.reshape(-1)[cut] for t in (member.weight, gradient, member.mean, member.square))
+        return AdamMember(*flat, step=member.step)
+
+    return (part(slice(0, full)) if full else None), part(slice(full, numel))
+
+
+def _padded(tail: AdamMember, own_step: bool) -> AdamMember:
+    """A copy that fills a vector. The step is counted once per parameter: by the tail only if it is all there is."""
+    gradient = tail.gradient
+    assert gradient is not None
+    room = (0, _VECTOR - tail.weight.numel())
+    copies = (torch.nn.functional.pad(t, room) for t in (tail.weight, gradient, tail.mean, tail.square))
+    return AdamMember(*copies, step=tail.step if own_step else tail.step.clone())
 
 
 def run(launches: Sequence[int], travelling: Mapping[int, Task], num_launches: Mapping[int, int], local: Sequence[Task]) -> None:

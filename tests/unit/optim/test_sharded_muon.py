@@ -67,7 +67,7 @@ def test_bfloat16_weights_keep_torchs_momentum_and_stay_within_one_rounding_of_i
 
 
 def test_adamw_groups_move_like_torch_adamw_bit_for_bit() -> None:
-    shapes = [(5,), (6, 3), (0, 4), (7, 2)]
+    shapes = [(64,), (6, 64), (0, 4), (8, 16)]
     ours, torchs = parameters(*shapes), parameters(*shapes)
     matrix = nn.Parameter(torch.ones(4, 4))
     settings = {"lr": 0.01, "weight_decay": 0.2}
@@ -79,6 +79,24 @@ def test_adamw_groups_move_like_torch_adamw_bit_for_bit() -> None:
             some.step()
     assert all(torch.equal(a, b) for a, b in zip(ours, torchs, strict=True))
     assert [optimizer.state[p]["step"].item() for p in ours] == [3.0] * 4
+
+
+def test_adamw_gives_the_same_bits_however_a_parameter_is_cut() -> None:
+    (full,) = parameters((331,))
+    pieces = [nn.Parameter(piece.clone()) for piece in full.detach().split([5, 64, 1, 100, 161])]
+    matrices = parameters((4, 4), (4, 4))
+    whole = ShardedMuon([{"params": matrices[:1]}, {"params": [full], "algorithm": "adamw"}], lr=0.01)
+    cut = ShardedMuon([{"params": matrices[1:]}, {"params": pieces, "algorithm": "adamw"}], lr=0.01)
+    for step in range(3):
+        give_gradients([full], step)
+        for piece, gradient in zip(pieces, full.grad.split([5, 64, 1, 100, 161]), strict=True):  # type: ignore[union-attr]
+            piece.grad = gradient
+        whole.step()
+        cut.step()
+    assert torch.equal(full, torch.cat([piece.detach() for piece in pieces]))
+    for key in ("exp_avg", "exp_avg_sq"):
+        assert torch.equal(whole.state[full][key], torch.cat([cut.state[piece][key] for piece in pieces]))
+    assert [cut.state[piece]["step"].item() for piece in pieces] == [3.0] * 5
 
 
 @pytest.mark.parametrize("cautious", [False, True])
