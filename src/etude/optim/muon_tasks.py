@@ -205,8 +205,8 @@ def _split_tail(member: AdamMember) -> tuple[AdamMember | None, AdamMember | Non
     assert gradient is not None
 
     def part(cut: slice) -> AdamMember:
-        flat = (t.reshape(-1)[cut] for t in (member.weight, gradient, member.mean, member.square))
-        return AdamMember(*flat, step=member.step)
+        weight, grad, mean, square = (t.reshape(-1)[cut] for t in (member.weight, gradient, member.mean, member.square))
+        return AdamMember(weight, grad, mean, square, member.step)
 
     return (part(slice(0, full)) if full else None), part(slice(full, numel))
 
@@ -216,8 +216,8 @@ def _padded(tail: AdamMember, own_step: bool) -> AdamMember:
     gradient = tail.gradient
     assert gradient is not None
     room = (0, _VECTOR - tail.weight.numel())
-    copies = (torch.nn.functional.pad(t, room) for t in (tail.weight, gradient, tail.mean, tail.square))
-    return AdamMember(*copies, step=tail.step if own_step else tail.step.clone())
+    weight, grad, mean, square = (torch.nn.functional.pad(t, room) for t in (tail.weight, gradient, tail.mean, tail.square))
+    return AdamMember(weight, grad, mean, square, tail.step if own_step else tail.step.clone())
 
 
 def run(launches: Sequence[int], travelling: Mapping[int, Task], num_launches: Mapping[int, int], local: Sequence[Task]) -> None:
