@@ -6,7 +6,8 @@ An epoch of a source is a permutation of its documents, drawn from (seed, source
               of its own that starts at position 0. Every token of an epoch is in exactly one row.
     whole     (conversations) the next document goes into the row if it fits, else into a new one; one longer than T is cut to T.
 
-The rest of a row is padding: a document of its own, trained on nowhere. Row g of a mixture comes from the source that is furthest behind
+The rows of an epoch come in an order that is drawn too, else a long document would fill whole batches. The rest of a row is padding: a
+document of its own, trained on nowhere. Row g of a mixture comes from the source that is furthest behind
 its share, so a cursor is, per source, how many rows it gave, its epoch, and the row within that.
 
     B rows of a rank, T tokens of a row
@@ -87,8 +88,9 @@ class Stream:
         kept = self._epochs.get(source)
         if kept is None or kept[0] != epoch:
             tokens = self.sets[source]
-            order = permutation(tokens.num_documents, f"{self.seed} {tokens.name} {epoch}")
-            kept = (epoch, _Epoch(tokens.lengths[order], order, self.seq_len, self.whole))
+            key = f"{self.seed} {tokens.name} {epoch}"
+            order = permutation(tokens.num_documents, key)
+            kept = (epoch, _Epoch(tokens.lengths[order], order, self.seq_len, self.whole, key))
             self._epochs[source] = kept
         return kept[1]
 
@@ -143,7 +145,7 @@ class Stream:
 class _Epoch:
     """Rows over documents in their order of this epoch; `lengths` are in that order."""
 
-    def __init__(self, lengths: Ints, order: Ints, seq_len: int, whole: bool) -> None:
+    def __init__(self, lengths: Ints, order: Ints, seq_len: int, whole: bool, key: str) -> None:
         self._order, self._size, self._whole = order, seq_len, whole
         self._lengths = np.minimum(lengths, seq_len) if whole else lengths
         self._ends = np.cumsum(self._lengths)
@@ -152,8 +154,10 @@ class _Epoch:
             self.num_rows = len(self._firsts)
         else:
             self.num_rows = -(-int(self._ends[-1]) // seq_len)
+        self._shuffled = permutation(self.num_rows, f"{key} rows")
 
     def row(self, index: int) -> list[Segment]:
+        index = int(self._shuffled[index])
         if self._whole:
             last = self._firsts[index + 1] if index + 1 < self.num_rows else len(self._order)
             return [Segment(int(self._order[i]), 0, int(self._lengths[i])) for i in range(self._firsts[index], last) if self._lengths[i]]

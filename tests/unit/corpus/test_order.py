@@ -137,3 +137,11 @@ def test_a_batch_that_does_not_divide_over_the_ranks_is_refused(tmp_path):
 
 def test_the_order_is_pinned():
     assert permutation(8, "0 key 0").tolist() == [7, 4, 6, 3, 1, 5, 2, 0]
+
+
+def test_a_long_document_is_spread_over_the_epoch(tmp_path):
+    tokens = make(tmp_path, [400, *[4] * 100])
+    batch = rows(Stream([tokens], [1.0], seq_len=4, seed=0), 200)
+    long = batch.ids[:, 0] <= 400
+    assert long.sum() >= 100
+    assert all(10 <= int(part.sum()) <= 40 for part in long.reshape(4, 50))
