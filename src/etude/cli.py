@@ -48,6 +48,7 @@ MACHINE = {  # errors of the system that are the user's to mend
 }
 
 app = App(name="etude", version=__version__, help=HELP, help_format="markdown", exit_on_error=False, print_error=False)
+app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  # main() says how to go on
 tasks = App(name="tasks", help="Make, prove, print and grade tasks.")
 app.command(tasks)
 
@@ -301,7 +302,7 @@ def main() -> None:
     except OSError as error:
         if error.errno not in MACHINE:
             raise
-        where = f"{error.filename or 'a file'}: {error.strerror}"
+        where = f"{error.filename2 or error.filename or 'a file'}: {error.strerror}"  # of a copy the second is the new one
         print(f"etude: {_one_line(where)}; {MACHINE[error.errno]}", file=sys.stderr)
         raise SystemExit(2) from None
 

@@ -161,3 +161,14 @@ def test_text_of_a_repository_is_shown_as_data(tmp_path, pocket_store):
     assert "\x1b" not in shown.stdout
     assert "[red]f[/]" in shown.stdout
     assert "t.py::t[�[31m[bold]�]" in shown.stdout
+
+
+def test_ctrl_c_is_one_line_that_says_how_to_go_on():
+    text = (
+        "import sys\nfrom etude import cli\n\n\ndef verb(*, resume: bool = False):\n    raise KeyboardInterrupt\n\n\n"
+        "def other():\n    raise KeyboardInterrupt\n\n\n"
+        "cli.app.command(verb)\ncli.app.command(other)\nsys.argv = ['etude', sys.argv[1]]\ncli.main()\n"
+    )
+    for name, message in (("verb", "etude: stopped; what was finished is on disk (--resume goes on)\n"), ("other", "etude: stopped\n")):
+        shown = subprocess.run([sys.executable, "-c", text, name], capture_output=True, text=True, timeout=180)
+        assert (shown.returncode, shown.stderr) == (130, message)
