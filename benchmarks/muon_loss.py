@@ -29,7 +29,7 @@ from etude.corpus import Batch, Cursor, Source, Stream, TextEncoder, TokenSet, d
 from etude.optim import muon_param_groups
 from etude.optim.muon_config import MuonOptions, NewtonSchulz
 from etude.optim.sharded_muon import ShardedMuon
-from etude.pretrain import sparkline
+from etude.pretrain.loop import sparkline
 
 VOCABULARY = 2048
 DECAY = 0.1

@@ -5,6 +5,7 @@
     etude train                          tasks -> warm start -> rollouts -> a better model
     etude eval                           a model on tasks
     etude report                         a run folder -> report.html
+    etude pretrain                       text and code -> a model trained further, or from scratch
     etude plan                           what an optimizer step of a model costs on a cluster, and the best layout
     etude sandbox                        is this machine able to contain code?
 
@@ -209,6 +210,33 @@ def report(run: Path, /) -> None:
     from etude.verbs import report_verb
 
     report_verb(run)
+
+
+@app.command
+def pretrain(
+    file: Path,
+    /,
+    *settings: str,
+    run: Run = Path("runs/pretrain"),
+    resume: Resume = False,
+    init: Annotated[
+        str, Parameter(help="From scratch: KIND:KEY=VALUE,... over [init]; say qwen3_moe:hidden_size=512,num_experts=16.")
+    ] = "",
+) -> None:
+    """Continued pretraining on folders of source text, JSONL or parquet: phases, sharded Muon, two meshes, checkpoints that move.
+
+    The same command runs on one process and, with `torchrun --nproc-per-node N -m` in front of it, on many.
+
+    Parameters
+    ----------
+    file
+        A TOML file with model, phases and their sources; configs/pretrain/laptop.toml is an example.
+    settings
+        Over the file: KEY=VALUE, such as mesh.ep=2 or phases.0.steps=10.
+    """
+    from etude.verbs import pretrain_verb
+
+    pretrain_verb(file, settings, init, run, resume=resume)
 
 
 @app.command

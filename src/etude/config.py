@@ -281,6 +281,8 @@ def from_toml(text: str) -> Config:
     default = Config()
     known = {section.name: {knob.name for knob in fields(getattr(default, section.name))} for section in fields(Config)[1:]}
     for section, values in found.items():
+        if section in known and not isinstance(values, dict):
+            raise ValueError(f"{section} is {values!r}, but it is a section: write [{section}], then its keys")
         unknown = [section] if section not in {"seed", *known} else set(values) - known[section] if section != "seed" else []
         if unknown:
             raise ValueError(f"unknown key {min(unknown)!r} in [{section}]: etude train --help lists the keys")

@@ -32,8 +32,9 @@ from etude.store import TaskStore
 from etude.studio.live import Live
 from etude.studio.report import write_report
 from etude.studio.summary import end_table, run_summary
-from etude.train import Learner, View, rate_shower, resume, train, warm_start
+from etude.train import Learner, rate_shower, resume, train, warm_start
 from etude.types import Rollout, Task
+from etude.view import View
 
 EXPECTED_S = {
     "build tasks": 60.0,
@@ -96,7 +97,10 @@ def open_run(config: Config, path: Path, *, again: bool) -> tuple[Config, RunFol
     """The run folder and the configuration: a new run writes it down, a resumed one goes on with what it wrote. Raises: UserError."""
     run = RunFolder.create(path, resume=again)
     if again:
-        return from_toml((path / "config.toml").read_text(encoding="utf-8")), run
+        try:
+            return from_toml((path / "config.toml").read_text(encoding="utf-8")), run
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path / 'config.toml'} cannot be read ({error}): mend it, or start anew in another run folder") from None
     write_atomically(path / "config.toml", to_toml(config))
     return config, run
 

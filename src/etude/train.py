@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,18 +40,10 @@ from etude.optim.schedule import learning_rate
 from etude.records import append_jsonl
 from etude.runfolder import RunFolder
 from etude.types import Hint, Rollout, Task
+from etude.view import View
 
 LR_FLOOR = 0.1  # of rl.lr, reached after the last step
 PATIENCE = 3  # steps without one informative group before the run gives up
-
-
-class View(Protocol):
-    """What the loop tells while it runs; studio.live.Live is one."""
-
-    def stage(self, name: str, total: int | None = None) -> None: ...
-    def advance(self, n: int = 1) -> None: ...
-    def note(self, text: str) -> None: ...
-    def numbers(self, **values: float | str | None) -> None: ...
 
 
 @dataclass(slots=True)

@@ -4,8 +4,10 @@ Not here: parsing (cli.py), the stages.
 """
 
 import json
+import os
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -221,3 +223,21 @@ def sandbox_verb(*, quick: bool, as_json: bool) -> int:
             table.add_row(result.name, verdict, Text(printable(result.detail)))
         Console().print(table)
     return 0 if all(result.ok for result in results) else 1
+
+
+def pretrain_verb(file: Path, settings: Sequence[str], init: str, run: Path, *, resume: bool) -> None:
+    """`init`: as parse_init reads it, instead of the file's [init] and model.path. Raises: UserError, EtudeError."""
+    from etude.pretrain.config import load_pretrain_config, parse_init, stages
+
+    config = load_pretrain_config(file, settings)
+    if init:
+        config = replace(config, init=parse_init(init), model=replace(config.model, path=""))
+    from etude.pretrain.loop import run_pretrain
+    from etude.studio.live import Live
+
+    if os.environ.get("RANK", "0") != "0":
+        run_pretrain(config, run, resume=resume)
+        return
+    with Live(f"etude pretrain: {file}", stages(config)) as view:
+        result = run_pretrain(config, run, resume=resume, view=view)
+    Console().print(Text(str(result)), soft_wrap=True)

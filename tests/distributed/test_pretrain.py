@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from etude.errors import UserError
 from etude.metrics import read_metrics
 from etude.model.tiny import tiny_folder
-from etude.pretrain import run_pretrain
-from etude.pretrain_config import PretrainConfig, pretrain_config
+from etude.pretrain.config import PretrainConfig, pretrain_config
+from etude.pretrain.loop import run_pretrain
 from tests.distributed.ranks import RankError, run_ranks
 
 

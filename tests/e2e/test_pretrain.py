@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 
 from etude.metrics import read_metrics
 from etude.model.tiny import tiny_folder
-from etude.pretrain_config import pretrain_config, to_toml
+from etude.pretrain.config import pretrain_config, to_toml
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from etude.pretrain import run_pretrain
-from etude.pretrain_config import load_pretrain_config
+from etude.pretrain.loop import run_pretrain
+from etude.pretrain.config import load_pretrain_config
 print(run_pretrain(load_pretrain_config(Path(sys.argv[1])), Path(sys.argv[2]), resume="--resume" in sys.argv))
 """
 

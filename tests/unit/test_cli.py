@@ -36,6 +36,7 @@ def test_every_verb_explains_itself(verb):
         (("demo", "--run", "run", "--resume"), "no run to resume"),
         (("report", "nowhere"), "nowhere"),
         (("plan", "nowhere"), "nowhere"),
+        (("pretrain", "nowhere.toml"), "nowhere.toml"),
         (("sing",), "sing"),
     ],
 )
@@ -71,6 +72,15 @@ def test_a_configuration_file_that_is_wrong_is_one_line(tmp_path, text, named):
     shown = etude("demo", "--config", "c.toml", "--model.path", "none", cwd=tmp_path)
     assert (shown.returncode, shown.stderr.count("\n")) == (2, 1)
     assert named in shown.stderr
+
+
+def test_a_damaged_configuration_of_a_resumed_run_is_one_line(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text("rl = 3")
+    shown = etude("demo", "--run", str(tmp_path / "run"), "--resume")
+    assert shown.returncode == 2
+    assert "Traceback" not in shown.stderr
+    assert "rl is 3" in shown.stderr.splitlines()[-1]
 
 
 def test_a_folder_as_configuration_is_one_line(tmp_path):

@@ -34,6 +34,7 @@ def test_toml_goes_round():
     ("text", "named"),
     [
         ("sed = 1", "'sed'"),
+        ("rl = 3", "rl is 3, but it is a section"),
         ("[rll]\nsteps = 1", "'rll'"),
         ("[rl]\nstep = 1", "'step'"),
         ('[rl]\nsteps = "one"', "int"),

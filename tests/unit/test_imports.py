@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "etude"
 TIERS = (
     ("types", "errors"),
     ("config", "records"),
-    ("sandbox", "render", "metrics", "optim", "parallel", "corpus", "plan", "tree", "runfolder"),
+    ("sandbox", "render", "metrics", "view", "optim", "parallel", "corpus", "plan", "tree", "runfolder"),
     ("store", "split"),
     ("model",),
     ("engine",),
@@ -25,8 +25,8 @@ TIERS = (
     ("collect",),
     ("evaluate",),
     ("warmup",),
-    ("train", "pretrain_config"),
-    ("studio", "pretrain"),
+    ("train", "pretrain"),
+    ("studio",),
     ("demo",),
     ("verbs",),
     ("cli",),
@@ -34,7 +34,8 @@ TIERS = (
 )
 TORCH_FREE = (
     "types", "errors", "config", "records", "metrics", "render", "tree", "store", "split", "runfolder",
-    "sandbox", "plan", "corpus", "parallel.degrees", "agent", "grade", "synth", "feedback", "engine.protocol", "collect", "evaluate", "studio", "cli",
+    "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth", "feedback",
+    "engine.protocol", "collect", "evaluate", "studio", "cli",
 )  # fmt: skip
 
 Edge = tuple[str, str, int]  # importing module, imported module, line

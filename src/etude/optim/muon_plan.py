@@ -8,8 +8,8 @@
 4. Buckets: parameters of a lane, largest unit first, up to `bucket_bytes` per rank and direction.
 5. Owners, bucket by bucket: the costliest unit first, to the least loaded rank of its domain (cut group x share group), Graham's LPT rule
    (1969). One load per rank over all meshes, lanes and replicas; work that cannot move (units that nobody shares) counts from the start.
-   At equal load a rank that holds a larger part of the unit wins, then ranks in diagonal order, so that no replica brings much more than
-   another to a share group (its all-gather is padded to the largest).
+   At equal load a rank that holds a larger part of the unit wins, then ranks in diagonal order, so that large units, which come first,
+   fall to different replicas (each sends what it brings to all others of its share group: the largest sender is what takes time).
 6. `launches`: the order in which every rank issues its collectives, the same on all ranks whatever their speed.
 
 In: layouts as plain numbers. Out: `Plan`; what one rank does is `muon_rank.rank_plan(plan, rank)`. All integers, so every rank computes
@@ -29,7 +29,7 @@ from etude.optim.muon_config import MuonOptions, NewtonSchulz
 from etude.optim.muon_layout import Holder, MeshLayout, ParameterLayout, Placement, Sharding, chunks, product_of, ravel
 from etude.optim.units import Rectangle, Units
 
-_FORMAT = "muon plan 1"
+_FORMAT = "muon plan 2"
 
 
 class LaneKey(NamedTuple):

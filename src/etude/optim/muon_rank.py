@@ -4,7 +4,7 @@ For each bucket of the plan:
     send       my pieces of every unit that a rank of my own replica owns, by owner, then by (parameter, unit); in elements
     owned      the units I orthogonalise, each from fragments at offsets of what I received, by holder, then by (parameter, unit)
     back       the same splits the other way round
-    shares     where k replicas share the work: what each of them brings, padded to the largest; the pieces of each
+    shares     where k replicas share the work: what each of them brings to each other one; the pieces of each
 A lane that nothing cuts has no exchange: what would be sent is what is received.
 
 In: a plan and a rank. Out: plain numbers, so that any rank's part can be looked at from anywhere. Loads no torch.
@@ -63,10 +63,19 @@ class RankBucket:
     pieces: tuple[tuple[Piece, ...], ...]
     """Per place in the share group: what its owners give me; offsets inside that place's part. My own place's are the ones I send."""
     share_sizes: tuple[int, ...]
-    """Elements that each place of the share group brings."""
+    """Elements that each place of the share group brings: it sends them to each other place."""
     my_share: int
     owned: tuple[Owned, ...]
     flops: int
+
+    @property
+    def share_send_splits(self) -> tuple[int, ...]:
+        """My share once for each other place of the share group."""
+        return tuple(0 if place == self.my_share else self.share_sizes[self.my_share] for place in range(len(self.share_sizes)))
+
+    @property
+    def share_recv_splits(self) -> tuple[int, ...]:
+        return tuple(0 if place == self.my_share else size for place, size in enumerate(self.share_sizes))
 
 
 class Collective(NamedTuple):
@@ -200,8 +209,8 @@ def _collectives(plan: Plan, buckets: tuple[RankBucket, ...]) -> Iterator[Collec
         if done >= len(kinds):
             continue
         if kinds[done] == "share":
-            padded = width * max(bucket.share_sizes) * (len(bucket.share_ranks) - 1)
-            yield Collective(index, "share", bucket.share_ranks, padded, padded)
+            out, into = width * sum(bucket.share_send_splits), width * sum(bucket.share_recv_splits)
+            yield Collective(index, "share", bucket.share_ranks, out, into)
             continue
         me = bucket.cut_ranks.index(_rank_of(bucket))
         out = width * (sum(bucket.send_splits) - bucket.send_splits[me])
@@ -218,9 +227,9 @@ def buffer_bytes(plan: Plan, part: RankPlan) -> int:
     """Largest sum of wire buffers (both directions) and assembled matrices over any `max_inflight` consecutive buckets."""
     width = plan.options.wire_bytes
     sizes = [
-        width * (sum(b.send_splits) + sum(b.recv_splits) + (max(b.share_sizes) * len(b.share_ranks) if len(b.share_ranks) > 1 else 0))
+        width * (sum(b.send_splits) + sum(b.recv_splits) + sum(b.share_send_splits) + sum(b.share_recv_splits))
         + sum(math.prod(owned.shape) for owned in b.owned) * width
         for b in part.buckets
-    ]  # fmt: skip
+    ]
     window = plan.options.max_inflight
     return max((sum(sizes[i : i + window]) for i in range(len(sizes))), default=0)

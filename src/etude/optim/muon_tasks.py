@@ -1,7 +1,7 @@
 """The work of one step as generators, and the scheduler that drives them.
 
 A bucket's task: momentum and packing; to the owners (all-to-all); Newton-Schulz; back to the holders (all-to-all); where replicas share
-the work, to each other (all-gather); the update. It yields the Work that it just launched and is resumed once that is complete. Tasks that
+the work, to each other (all-to-all); the update. It yields the Work that it just launched and is resumed once that is complete. Tasks that
 never communicate (units nobody shares, AdamW) yield None now and then: they fill the time in which the wire is busy.
 
 Collectives are launched in the plan's order on every rank, whatever completes first; readiness only decides which local work is done
@@ -99,14 +99,14 @@ def bucket_task(bucket: RankBucket, members: Mapping[int, Member], wiring: Wirin
     if len(bucket.cut_ranks) > 1:
         updates = sent
         yield wiring.transport.all_to_all(updates, received, bucket.send_splits, bucket.recv_splits, group)
-    parts = {bucket.my_share: updates}
+    parts = [updates]
     if len(bucket.share_ranks) > 1:
-        width = max(bucket.share_sizes)
-        padded = updates.new_zeros(width)
-        padded[: updates.numel()] = updates
-        gathered = updates.new_empty(width * len(bucket.share_ranks))
-        yield wiring.transport.all_gather(gathered, padded, wiring.groups[bucket.share_ranks])
-        parts = {share: gathered[share * width : (share + 1) * width] for share in range(len(bucket.share_ranks))}
+        sent_splits, received_splits = bucket.share_send_splits, bucket.share_recv_splits
+        copies = updates.expand(len(bucket.share_ranks) - 1, -1).reshape(-1)
+        theirs = updates.new_empty(sum(received_splits))
+        yield wiring.transport.all_to_all(theirs, copies, received_splits, sent_splits, wiring.groups[bucket.share_ranks])
+        parts = list(theirs.split(received_splits))
+        parts[bucket.my_share] = updates
     for share, pieces in enumerate(bucket.pieces):
         for piece in pieces:
             member = members[piece.parameter]

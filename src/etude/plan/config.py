@@ -146,7 +146,7 @@ class DenseDegrees:
     shard: int
     cp: int = 1
     split: int = 1
-    """So many replicas share the Newton-Schulz work, then gather each other's updates; 1: every replica does all of it."""
+    """So many replicas share the Newton-Schulz work, then send each other the updates; 1: every replica does all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ FLOPs of one m x n unit, m <= n (the work is done on the small side), k steps:
 
 A square unit gains nothing from Gram and takes the standard path. Time of a step on the slowest rank:
 
-    compute = Newton-Schulz + elementwise traffic;  link(t) = both legs and the replicas' gathers on tier t, bytes / speed + latencies
+    compute = Newton-Schulz + elementwise traffic;  link(t) = both legs and the shares on tier t, bytes / speed + latencies
     overlapped = max(link of every tier, compute + ramp);  serial = compute + sum of links
 
-ramp: the first bucket's way out and the last one's way back, which no compute can hide: (2 legs + gather) / buckets. It is on the compute
+ramp: the first bucket's way out and the last one's way back, which no compute can hide: (2 legs + share) / buckets. It is on the compute
 side only: where the link binds it never idles (checked against an emulated link, tests/unit/plan/test_cost.py).
 
 Not here: which bytes and FLOPs fall to a rank (layout.py).
@@ -56,11 +56,11 @@ class MeshWork:
     frozen_elements: int
     leg_bytes: dict[str, float]
     """Tier -> bytes of one leg of the all-to-all: pieces of cut units to their owners; the second leg brings as many back."""
-    gather_bytes: dict[str, float]
-    """Tier -> bytes of the all-gather of updates among replicas that split the work."""
+    share_bytes: dict[str, float]
+    """Tier -> bytes of updates to the replicas that split the work: mean over ranks; an owner of large units sends more, others less."""
     buckets: int
     leg_peers: int
-    gather_peers: int
+    share_peers: int
     owners: int
     """Ranks among which all units are dealt out."""
     unit_owners: int
@@ -96,11 +96,11 @@ class StepTime:
 
 
 def link_seconds(work: MeshWork, tier: str, cluster: Cluster) -> float:
-    """Both legs and the gather of one mesh on one tier."""
+    """Both legs and the shares of one mesh on one tier."""
     speed = cluster.inter_bytes_per_s if tier == "inter" else cluster.intra_bytes_per_s
-    legs, gather = work.leg_bytes[tier], work.gather_bytes[tier]
-    seconds = (2 * legs + gather) / speed
-    for bytes_here, peers, collectives in ((legs, work.leg_peers, 2), (gather, work.gather_peers, 1)):
+    legs, share = work.leg_bytes[tier], work.share_bytes[tier]
+    seconds = (2 * legs + share) / speed
+    for bytes_here, peers, collectives in ((legs, work.leg_peers, 2), (share, work.share_peers, 1)):
         if bytes_here:
             seconds += collectives * work.buckets * (cluster.collective_latency_s + peers * cluster.message_latency_s)
     return seconds

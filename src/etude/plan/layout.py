@@ -157,10 +157,10 @@ def mesh_work(bill: Bill, layout: Layout, optimizer: Optimizer, cluster: Cluster
         adamw_elements=held["adamw"],
         frozen_elements=held["frozen"],
         leg_bytes=by_tier(wire * cut / k, group.stride, group.shards, cluster.gpus_per_node),
-        gather_bytes=by_tier(wire * held["muon"], group.replica_stride, k, cluster.gpus_per_node),
+        share_bytes=by_tier(wire * held["muon"], group.replica_stride, k, cluster.gpus_per_node),
         buckets=max(1, math.ceil(moved / optimizer.bucket_bytes)),
         leg_peers=group.shards - 1,
-        gather_peers=k - 1,
+        share_peers=k - 1,
         owners=group.owners,
         unit_owners=(group.shards if cut else 1) * k,
     )

@@ -185,7 +185,7 @@ def traffic_rows(one: Candidate, config: PlanConfig) -> list[TrafficRow]:
     speeds = {"intra": config.cluster.intra_bytes_per_s, "inter": config.cluster.inter_bytes_per_s}
     rows = []
     for mesh, work in zip(("dense", "experts"), one.meshes, strict=False):
-        parts = (("pieces to owners", work.leg_bytes), ("updates back", work.leg_bytes), ("to replicas", work.gather_bytes))
+        parts = (("pieces to owners", work.leg_bytes), ("updates back", work.leg_bytes), ("to replicas", work.share_bytes))
         for what, by_tier in parts:
             for tier in TIERS:
                 if by_tier[tier]:

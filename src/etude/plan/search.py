@@ -33,7 +33,7 @@ class Candidate:
     @property
     def inter_bytes(self) -> float:
         """Sent to other nodes in one optimizer step."""
-        return sum(2 * work.leg_bytes["inter"] + work.gather_bytes["inter"] for work in self.meshes)
+        return sum(2 * work.leg_bytes["inter"] + work.share_bytes["inter"] for work in self.meshes)
 
 
 def divisors(number: int) -> list[int]:

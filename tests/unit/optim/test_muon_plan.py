@@ -50,6 +50,30 @@ def test_both_ends_of_every_exchange_agree(options: MuonOptions) -> None:
             assert [mine[other].share_sizes[other_place] for other_place, other in enumerate(bucket.share_ranks)] == list(
                 bucket.share_sizes
             )
+            assert [mine[other].share_recv_splits[bucket.my_share] for other in bucket.share_ranks] == list(bucket.share_send_splits)
+
+
+def test_replicas_that_share_work_send_each_other_what_they_own_and_no_more() -> None:
+    plan = make_plan(PARAMETERS, [DENSE, EXPERT], WORLD, OPTIONS[1])
+    parts = parts_of(plan)
+    shared = [
+        kind.sharding.box(plan.meshes[parameter.mesh].coordinates[part.rank])
+        for part in parts
+        for kind, parameter in zip(plan.kinds, plan.parameters, strict=True)
+        if kind is not None and parameter.mesh is not None
+    ]
+    owned_once = sum(math.prod(hi - lo for lo, hi in box) for box in shared) // 2
+    shares = [collective for part in parts for collective in part.collectives if collective.kind == "share"]
+    assert sum(share.sent_bytes for share in shares) == sum(share.received_bytes for share in shares) == 2 * owned_once
+    assert {share.sent_bytes for share in shares} > {0}  # some own nothing of a bucket, and then send nothing
+
+
+def test_large_units_fall_to_different_replicas() -> None:
+    """Two matrices on eight ranks with equal loads: an owner in either replica, so that neither replica sends for both."""
+    layout = [ParameterLayout(f"w{i}", (16, 8), mesh=0, placements=(None, Cut(0))) for i in range(2)]
+    plan = make_plan(layout, [DENSE], WORLD, MuonOptions(replica_split=2))
+    (bucket,) = plan.buckets
+    assert [part.buckets[bucket.index].share_sizes for part in parts_of(plan)] == [(32, 32)] * WORLD
 
 
 @pytest.mark.parametrize("options", OPTIONS)

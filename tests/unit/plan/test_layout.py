@@ -79,30 +79,30 @@ def test_cut_experts_on_512_ranks(kimi_bill, efsdp, ep, gigabytes, milliseconds)
     assert link_seconds(work, "inter", config.cluster) == pytest.approx(2 * work.leg_bytes["inter"] / 50e9 + latencies)
 
 
-def test_whole_experts_send_nothing_but_gather_more_than_cutting_costs(kimi_bill):
+def test_whole_experts_send_nothing_but_share_more_than_cutting_costs(kimi_bill):
     config = models.kimi(512)
     whole = expert_work(kimi_bill, config, 4, 16, 8)
-    assert whole.leg_bytes == whole.gather_bytes == {"intra": 0, "inter": 0}
+    assert whole.leg_bytes == whole.share_bytes == {"intra": 0, "inter": 0}
     assert whole.flops == pytest.approx(4 * expert_work(kimi_bill, config, 1, 64, 8).flops)  # redundant on four replicas
     split = expert_work(kimi_bill, config, 4, 16, 8, split=4)
-    assert split.gather_bytes["inter"] / 1e9 == pytest.approx(11.9, abs=0.05)
-    assert 1e3 * split.gather_bytes["inter"] / config.cluster.inter_bytes_per_s == pytest.approx(238, abs=0.5)
+    assert split.share_bytes["inter"] / 1e9 == pytest.approx(11.9, abs=0.05)
+    assert 1e3 * split.share_bytes["inter"] / config.cluster.inter_bytes_per_s == pytest.approx(238, abs=0.5)
 
 
-@pytest.mark.parametrize(("split", "compute_ms", "gather_ms"), [(1, 203, 0), (2, 102, 23), (4, 51, 35), (8, 25, 41), (64, 3, 46)])
-def test_narrow_dense_mesh_splits_its_work_over_replicas(kimi_bill, split, compute_ms, gather_ms):
+@pytest.mark.parametrize(("split", "compute_ms", "share_ms"), [(1, 203, 0), (2, 102, 23), (4, 51, 35), (8, 25, 41), (64, 3, 46)])
+def test_narrow_dense_mesh_splits_its_work_over_replicas(kimi_bill, split, compute_ms, share_ms):
     config = models.kimi(512)
     work = dense_work(kimi_bill, config, 64, 8, split)
     assert 1e3 * work.flops / (0.6 * 989e12) == pytest.approx(compute_ms, abs=0.6)
-    assert 1e3 * work.gather_bytes["inter"] / 50e9 == pytest.approx(gather_ms, abs=0.6)
+    assert 1e3 * work.share_bytes["inter"] / 50e9 == pytest.approx(share_ms, abs=0.6)
     assert work.leg_bytes["inter"] == 0
 
 
-@pytest.mark.parametrize(("split", "compute_ms", "gather_ms"), [(1, 25, 0), (8, 3, 5)])
-def test_a_dense_mesh_of_one_rack_hardly_needs_the_split(kimi_bill, split, compute_ms, gather_ms):
+@pytest.mark.parametrize(("split", "compute_ms", "share_ms"), [(1, 25, 0), (8, 3, 5)])
+def test_a_dense_mesh_of_one_rack_hardly_needs_the_split(kimi_bill, split, compute_ms, share_ms):
     work = dense_work(kimi_bill, models.kimi(512), 8, 64, split)
     assert 1e3 * work.flops / (0.6 * 989e12) == pytest.approx(compute_ms, abs=0.6)
-    assert 1e3 * work.gather_bytes["inter"] / 50e9 == pytest.approx(gather_ms, abs=0.6)
+    assert 1e3 * work.share_bytes["inter"] / 50e9 == pytest.approx(share_ms, abs=0.6)
 
 
 def test_the_longest_matrix_is_the_dense_feed_forward(kimi_bill):

@@ -4,7 +4,7 @@
 
 A wrong value or an unknown key raises UserError with what it was, what is allowed and what to do.
 
-Not here: the loop (pretrain.py).
+Not here: the loop (loop.py).
 """
 
 import dataclasses

@@ -10,7 +10,7 @@ which algorithm), checkpoints/step-000100 (reload on other meshes and worlds) an
 Everything random comes from the seed and the step, so a run that was killed goes on from its last checkpoint and ends with the weights
 that it would have had: bit for bit in fp32 on a CPU. A phase that changes rotary scaling builds the model anew from the checkpoint.
 
-Not here: order of the data (corpus), meshes (parallel), the optimizer (optim), formats (model/shards.py, model/export.py).
+Not here: the data (data.py) and its order (corpus), meshes (parallel), the optimizer (optim), formats (model/shards.py, model/export.py).
 """
 
 import shutil
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,40 +27,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from etude.corpus import Batch, Cursor, Document, Encoded, Stream, TextEncoder, TokenSet, tokenize
+from etude.corpus import Batch, Cursor, Stream
 from etude.corpus.order import IGNORED
 from etude.corpus.tokens import end_token
-from etude.errors import EtudeError, UserError
+from etude.errors import UserError
 from etude.metrics import Metrics, read_metrics, truncate
 from etude.model.export import export_model
-from etude.model.load import cache_folder, default_model
+from etude.model.load import default_model
 from etude.optim.schedule import learning_rate
 from etude.parallel import Degrees, DualMesh, clip_gradients, context_inputs, cut, load, load_balance, save, start
-from etude.pretrain_config import DEFAULT, Phase, PretrainConfig, pretrain_config, resumable, stages, to_toml
-from etude.pretrain_model import build, flops_per_step, make_optimizer, model_config, peak_flops
-from etude.render import Renderer
+from etude.pretrain.config import DEFAULT, Phase, PretrainConfig, pretrain_config, resumable, stages, to_toml
+from etude.pretrain.data import on_first, streams_of
+from etude.pretrain.model import build, flops_per_step, make_optimizer, model_config, peak_flops
 from etude.runfolder import RunFolder, write_atomically
+from etude.view import Silent, View
 
 LOSS_ROWS = 1024  # tokens whose logits are in fp32 at a time
-T = TypeVar("T")
-
-
-class View(Protocol):
-    """What the loop tells while it runs; studio.live.Live is one."""
-
-    def stage(self, name: str, total: int | None = None) -> None: ...
-    def advance(self, n: int = 1) -> None: ...
-    def note(self, text: str) -> None: ...
-    def numbers(self, **values: float | str | None) -> None: ...
-
-
-class Silent:
-    """The view of all ranks but the first."""
-
-    def stage(self, name: str, total: int | None = None) -> None: ...
-    def advance(self, n: int = 1) -> None: ...
-    def note(self, text: str) -> None: ...
-    def numbers(self, **values: float | str | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +57,7 @@ class PretrainResult:
     tokens_per_s: float
     """median of this process' steps"""
     mfu: float
-    """median, a share; see pretrain_model.flops_per_step"""
+    """median, a share; see model.flops_per_step"""
 
     def __str__(self) -> str:
         """The end line: steps, tokens, the curve of the loss."""
@@ -103,7 +85,7 @@ def run_pretrain(config: PretrainConfig, run: Path, *, resume: bool = False, vie
             )
     folder = RunFolder(run)
     newest = on_first(lambda: _open(given, run, resume))
-    streams = _streams(config, view)
+    streams = streams_of(config, view)
     loop = Loop(config, folder, mesh, device, streams, view)
     if newest is not None:
         loop.position = Position(**dict(_about(Path(newest)), checkpoint=newest))
@@ -129,22 +111,6 @@ def with_default_model(config: PretrainConfig) -> PretrainConfig:
     return replace(config, model=model)
 
 
-def on_first(work: Callable[[], T]) -> T:
-    """Do it on rank 0 and tell all; a user's mistake there is raised on every rank."""
-    told: list[Any] = [None, None]
-    if dist.get_rank() == 0:
-        try:
-            told[0] = work()
-        except EtudeError as error:
-            told[1] = error
-    if dist.get_world_size() > 1:
-        dist.broadcast_object_list(told, src=0)
-    if told[1] is not None:
-        raise told[1]
-    found: T = told[0]
-    return found
-
-
 def _degrees(config: PretrainConfig) -> Degrees:
     mesh = config.mesh
     return Degrees.fit(dist.get_world_size(), replicate=mesh.replicate, cp=mesh.cp, expert_replicate=mesh.expert_replicate, ep=mesh.ep)
@@ -168,79 +134,6 @@ def _about(checkpoint_folder: Path) -> dict[str, Any]:
 
     extra: dict[str, Any] = json.loads((checkpoint_folder / "etude.json").read_text(encoding="utf-8"))["extra"]
     return extra
-
-
-class ChatEncoder:
-    """Conversations through the model's chat template; trained are the tokens that the assistant writes, its stop token included."""
-
-    chat = True
-
-    def __init__(self, folder: Path) -> None:
-        import hashlib
-
-        self._renderer = Renderer.from_folder(folder)
-        parts = [(folder / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json") if (folder / name).is_file()]
-        template = folder / "chat_template.jinja"
-        parts.append(template.read_bytes() if template.is_file() else b"")
-        self.fingerprint = hashlib.sha256(b"chat\0" + b"\0".join(parts)).hexdigest()
-
-    def encode(self, batch: Sequence[Document]) -> list[Encoded]:
-        return [self._encode(document) for document in batch]
-
-    def _encode(self, document: Document) -> Encoded:
-        roles = [role for role, _ in document.messages]
-        turns = [i for i, role in enumerate(roles) if role == "assistant"]
-        if not turns or turns[0] == 0:
-            raise UserError(f"{document.name}: a conversation of {', '.join(roles)}; it needs a user's message and then an assistant's")
-        renderer = self._renderer
-        ids = list(renderer.opening(document.messages[: turns[0]]))
-        trained = [False] * len(ids)
-        for i in range(turns[0], turns[-1] + 1):
-            role, text = document.messages[i]
-            if role == "assistant":
-                if roles[i - 1] == "assistant":
-                    raise UserError(f"{document.name}: two assistant messages in a row; join them")
-                answer = renderer.assistant(text)
-                ids += [*renderer.header, *answer]
-                trained += [False] * len(renderer.header) + [True] * len(answer)
-            elif roles[i - 1] == "assistant":
-                more = renderer.following(text, closed=True, role=role)
-                ids += more
-                trained += [False] * len(more)
-            else:
-                raise UserError(f"{document.name}: a {role} message after a {roles[i - 1]} message; join them")
-        return Encoded(ids, trained)
-
-
-def _streams(config: PretrainConfig, view: View) -> list[Stream]:
-    """One per phase. Rank 0 tokenizes, the others open what it made."""
-    tokenizer = config.tokenizer_folder
-    cache = Path(config.data.cache) if config.data.cache else cache_folder() / "tokens"
-
-    def make() -> tuple[list[list[str]], int]:
-        view.stage(stages(config)[0], total=sum(len(phase.sources) for phase in config.phases))
-        text = TextEncoder.from_folder(tokenizer)
-        made = []
-        for phase in config.phases:
-            encoder = ChatEncoder(tokenizer) if phase.supervised else text
-            sets = []
-            for source in phase.sources:
-                sets.append(tokenize(source, encoder, cache))
-                about = sets[-1].about
-                refused = "".join(f", {count} {why}" for why, count in about["refused"].items())
-                view.note(f"{source.path}: {about['documents']} documents, {about['tokens']} tokens{refused}")
-                view.advance()
-            made.append([str(tokens.folder) for tokens in sets])
-        return made, end_token(tokenizer)
-
-    folders, pad = on_first(make)
-    return [
-        Stream(
-            [TokenSet(Path(folder)) for folder in sets], [source.weight for source in phase.sources],
-            seq_len=phase.seq_len, seed=config.seed, whole=phase.supervised, pad=pad,
-        )
-        for phase, sets in zip(config.phases, folders, strict=True)
-    ]  # fmt: skip
 
 
 @dataclass(slots=True)

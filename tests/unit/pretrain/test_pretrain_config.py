@@ -3,7 +3,7 @@
 import pytest
 
 from etude.errors import UserError
-from etude.pretrain_config import Init, load_pretrain_config, parse_init, pretrain_config, resumable, to_toml
+from etude.pretrain.config import Init, load_pretrain_config, parse_init, pretrain_config, resumable, to_toml
 
 SMALL = {"model": {"path": "m"}, "phases": [{"sources": [{"path": "src"}]}]}
 

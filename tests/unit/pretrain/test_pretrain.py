@@ -12,8 +12,10 @@ from etude.corpus import Document
 from etude.errors import UserError
 from etude.metrics import read_metrics
 from etude.model.tiny import tiny_folder
-from etude.pretrain import ChatEncoder, Silent, learning_rate_of, run_pretrain, sparkline, summed_loss
-from etude.pretrain_config import Phase, pretrain_config
+from etude.pretrain.config import Phase, pretrain_config
+from etude.pretrain.data import ChatEncoder
+from etude.pretrain.loop import learning_rate_of, run_pretrain, sparkline, summed_loss
+from etude.view import Silent
 from tests.unit.model.published import publish, stored_in
 
 INIT = {"kind": "qwen3_moe", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 8, "moe_intermediate_size": 16}

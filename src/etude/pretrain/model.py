@@ -5,7 +5,7 @@
 Weights from scratch depend on the seed and the parameter's name alone, so they are equal on any mesh: matrices normal with
 `initializer_range`, norms 1, biases 0; a stacked parameter is drawn expert by expert.
 
-Not here: steps (pretrain.py), formats (model/).
+Not here: steps (loop.py), formats (model/).
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from etude.optim.muon_config import MuonOptions, NewtonSchulz
 from etude.optim.sharded_muon import ShardedMuon
 from etude.parallel import DualMesh, apply_dual_mesh, use_context
 from etude.parallel.experts import find_experts
-from etude.pretrain_config import Init, OptimizerConfig, PretrainConfig
+from etude.pretrain.config import Init, OptimizerConfig, PretrainConfig
 
 KINDS = {"llama": "LlamaConfig", "qwen3_moe": "Qwen3MoeConfig", "deepseek_v3": "DeepseekV3Config"}
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12, "GB200": 2500e12}  # dense bf16 FLOP/s, vendor's figures

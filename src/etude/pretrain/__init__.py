@@ -1,0 +1,1 @@
+"""Continued pretraining: configuration, data, model and loop of `etude pretrain`."""
