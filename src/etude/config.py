@@ -196,7 +196,7 @@ class WarmupConfig:
 class RLConfig:
     """The loop: groups of rollouts, one optimizer step each."""
 
-    steps: int = 4
+    steps: int = 3
     tasks_per_step: int = 2
     """No task is drawn twice in a run."""
     group_size: int = 8

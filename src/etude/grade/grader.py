@@ -23,12 +23,26 @@ from etude import tree
 from etude.errors import SandboxError
 from etude.grade import patches
 from etude.grade.filter import Rules, bad_content, make_rules, refusal, split_allowed
-from etude.grade.runner import TestRun, run_tests
-from etude.sandbox.protocol import Backend
+from etude.grade.runner import PYTHON, TestRun, run_tests
+from etude.sandbox.protocol import Backend, Sandbox
 from etude.store import TaskStore
 from etude.types import Reward, Task
 
 MAX_PATCH_CHARS = 4 * 2**20
+COMPILE_S = 10.0
+BROKEN = 3  # exit code of _COMPILE
+_COMPILE = f"""
+import sys
+for path in sys.argv[1:]:
+    try:
+        with open(path, "rb") as file:
+            compile(file.read(), path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        print(f"{{path}}, line {{error.lineno}}: {{error.msg}}")
+        sys.exit({BROKEN})
+    except OSError:
+        pass
+"""
 MISSING = "missing"  # outcome of a test that was not started
 
 
@@ -62,6 +76,8 @@ def grade(task: Task, patch: str, *, store: TaskStore, backend: Backend) -> Verd
             return _graded(task, None, str(error), refused)
         try:
             with backend.open(work, environment=environment, limits=task.limits) as sandbox:
+                if reason := _does_not_compile(sandbox, task):
+                    return _graded(task, None, reason, refused)
                 ids = (*task.fail_to_pass, *task.pass_to_pass)
                 run = run_tests(sandbox, task.repo, ids=ids, wall_s=task.limits.wall_s)
         except SandboxError as error:
@@ -104,6 +120,17 @@ def lay_down(work: Path, original: Path, rules: Rules) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, place)
             place.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)
+
+
+def _does_not_compile(sandbox: Sandbox, task: Task) -> str:
+    """Which file of the feature is no Python any more, and where; "" if all are.
+
+    Its hidden tests cannot pass then, and pytest would take many times longer than for a whole suite to say so of every test.
+    """
+    paths = sorted({symbol.path for symbol in task.symbols if symbol.path.endswith(".py")})
+    result = sandbox.run([PYTHON, "-I", "-S", "-B", "-c", _COMPILE, *paths], wall_s=COMPILE_S)
+    told = result.stdout.decode("utf-8", "replace").strip()
+    return f"it does not compile: {told}" if result.status == "exited" and result.code == BROKEN and told else ""
 
 
 def judge(task: Task, run: TestRun) -> tuple[bool, dict[str, str], dict[str, str]]:

@@ -93,6 +93,14 @@ def test_half_a_solution_has_half_the_share_and_no_reward(score: Score, task: Ta
     assert list(verdict.fail_to_pass.values()) == ["passed", "failed"]
 
 
+def test_a_feature_that_does_not_compile_is_told_with_its_line_and_starts_no_test(score: Score, task: Task) -> None:
+    path = task.symbols[0].path
+    verdict = score({path: "def fine():\n    pass\n\nbroken(\n"})
+    assert verdict.reason == f"it does not compile: {path}, line 4: '(' was never closed"
+    assert verdict.reward == Reward(total=0.0, solved=False, parts={"solved": 0.0, "fail_to_pass_share": 0.0, "pass_to_pass_share": 0.0})
+    assert set(verdict.fail_to_pass.values()) == {"missing"}
+
+
 def test_breaking_something_else_is_not_solved(score: Score) -> None:
     verdict = score(BROKEN_ELSEWHERE)
     assert not verdict.solved
