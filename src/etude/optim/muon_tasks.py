@@ -105,7 +105,7 @@ def bucket_task(bucket: RankBucket, members: Mapping[int, Member], wiring: Wirin
         copies = updates.expand(len(bucket.share_ranks) - 1, -1).reshape(-1)
         theirs = updates.new_empty(sum(received_splits))
         yield wiring.transport.all_to_all(theirs, copies, received_splits, sent_splits, wiring.groups[bucket.share_ranks])
-        parts = list(theirs.split(received_splits))
+        parts = list(theirs.split_with_sizes(received_splits))
         parts[bucket.my_share] = updates
     for share, pieces in enumerate(bucket.pieces):
         for piece in pieces:
