@@ -225,7 +225,7 @@ def pretrain(
 ) -> None:
     """Continued pretraining on folders of source text, JSONL or parquet: phases, sharded Muon, two meshes, checkpoints that move.
 
-    The same command runs on one process and, with `torchrun --nproc-per-node N -m` in front of it, on many.
+    The same command runs on one process and, with `torchrun --nproc-per-node N -m --` in front of it, on many.
 
     Parameters
     ----------
