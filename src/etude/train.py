@@ -189,11 +189,16 @@ def train(
             **{key: row[key] for key in ("reward_mean", "solved", "invalid_call_rate", "feedback_kl", "informative_groups", "hints")}
         )
         run.checkpoint(name, learner.save, keep=config.rl.keep_checkpoints)
-        if learner.informative == 0 and (k + 1 >= PATIENCE or k + 1 == config.rl.steps):
-            raise NoSignal(
-                f"not one group of the first {k + 1} steps was informative: the rollouts of each group got the same reward "
-                f"(mean {row['reward_mean']:.2f}). Take easier tasks, larger groups, a longer warm start, or a higher agent.shaping"
-            )
+        require_signal(learner.informative, k + 1, steps=config.rl.steps, reward_mean=row["reward_mean"])
+
+
+def require_signal(informative: int, step: int, *, steps: int, reward_mean: float) -> None:
+    """Raises NoSignal where none of the groups of the first `step` steps was informative, after PATIENCE steps or at the end."""
+    if informative == 0 and (step >= PATIENCE or step == steps):
+        raise NoSignal(
+            f"not one group of the first {step} steps was informative: the rollouts of each group got the same reward "
+            f"(mean {reward_mean:.2f}). Take easier tasks, larger groups, a longer warm start, or a higher agent.shaping"
+        )
 
 
 def learn(learner: Learner, rollouts: Sequence[Rollout], config: Config, *, harness: Harness, run: RunFolder, name: str) -> dict[str, Any]:
