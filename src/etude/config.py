@@ -15,6 +15,7 @@ Divergence = Literal["forward", "reverse", "jsd"]
 TeacherKind = Literal["ema", "live", "frozen"]
 Reference = Literal["none", "frozen", "sampler"]
 TurnRatio = Literal["none", "prefix", "teacher"]
+Schedule = Literal["constant", "linear", "cosine"]
 
 
 def _require(name: str, value: Any, allowed: str, ok: bool, remedy: str) -> None:
@@ -205,7 +206,7 @@ class RLConfig:
     """At its highest."""
     warmup_steps: int = 0
     """Of the learning rate."""
-    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    schedule: Schedule = "linear"
     """How the learning rate falls after that, to a tenth."""
     max_grad_norm: float = 1.0
     weight_decay: float = 0.0
@@ -220,13 +221,7 @@ class RLConfig:
             _require(f"rl.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
         _require("rl.steps", self.steps, "0 or more", self.steps >= 0, "0 trains nothing")
         _require("rl.group_size", self.group_size, "2 or more", self.group_size >= 2, "one rollout has no group to compare with")
-        _require(
-            "rl.schedule",
-            self.schedule,
-            "constant, linear or cosine",
-            self.schedule in ("constant", "linear", "cosine"),
-            "see the defaults",
-        )
+        _one_of("rl.schedule", self.schedule, Schedule)
         _require("rl.lr", self.lr, "above 0", self.lr > 0, "1e-5 suits a small model")
         _require("rl.max_grad_norm", self.max_grad_norm, "above 0", self.max_grad_norm > 0, "inf: no clipping")
         _require("rl.max_hints", self.max_hints, "0 or more", self.max_hints >= 0, "0 is a reward-only run")

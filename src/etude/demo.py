@@ -97,12 +97,18 @@ def open_run(config: Config, path: Path, *, again: bool) -> tuple[Config, RunFol
     """The run folder and the configuration: a new run writes it down, a resumed one goes on with what it wrote. Raises: UserError."""
     run = RunFolder.create(path, resume=again)
     if again:
-        try:
-            return from_toml((path / "config.toml").read_text(encoding="utf-8")), run
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path / 'config.toml'} cannot be read ({error}): mend it, or start anew in another run folder") from None
+        return saved_config(path), run
     write_atomically(path / "config.toml", to_toml(config))
     return config, run
+
+
+def saved_config(path: Path) -> Config:
+    """What the run in this folder was started with. Raises: UserError."""
+    file = path / "config.toml"
+    try:
+        return from_toml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read ({error}): mend it, or start anew in another run folder") from None
 
 
 def build_stage(config: Config, folder: Path, backend: Bubblewrap, view: View) -> TaskStore:

@@ -186,20 +186,13 @@ def eval_verb(folder: Path, config: Config, path: Path, *, resume: bool, as_json
 
 
 def report_verb(path: Path) -> None:
-    import tomllib
-
-    from etude.config import from_toml
-    from etude.demo import model_folder
+    from etude.demo import model_folder, saved_config
     from etude.render import Renderer
     from etude.studio.report import write_report
 
-    config = path / "config.toml"
-    if not config.exists():
+    if not (path / "config.toml").exists():
         raise UserError(f"{path} is no run folder: it has no config.toml; name one that etude demo, train or eval has made")
-    try:
-        folder = model_folder(from_toml(config.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, ValueError) as error:
-        raise UserError(f"{config}: {error}") from None
+    folder = model_folder(saved_config(path))
     try:
         print(write_report(path, Renderer.from_folder(folder)))
     except ValueError as error:

@@ -13,6 +13,7 @@ that it would have had: bit for bit in fp32 on a CPU. A phase that changes rotar
 Not here: the data (data.py) and its order (corpus), meshes (parallel), the optimizer (optim), formats (model/shards.py, model/export.py).
 """
 
+import json
 import shutil
 import statistics
 import time
@@ -36,7 +37,7 @@ from etude.model.export import export_model
 from etude.model.load import default_model
 from etude.optim.schedule import learning_rate
 from etude.parallel import Degrees, DualMesh, clip_gradients, context_inputs, cut, load, load_balance, save, start
-from etude.pretrain.config import DEFAULT, Phase, PretrainConfig, pretrain_config, resumable, stages, to_toml
+from etude.pretrain.config import DEFAULT, Phase, PretrainConfig, load_pretrain_config, resumable, stages, to_toml
 from etude.pretrain.data import on_first, streams_of
 from etude.pretrain.model import build, flops_per_step, make_optimizer, model_config, peak_flops
 from etude.runfolder import RunFolder, write_atomically
@@ -118,11 +119,9 @@ def _degrees(config: PretrainConfig) -> Degrees:
 
 def _open(config: PretrainConfig, run: Path, resume: bool) -> str | None:
     """Make or check the run folder; the newest whole checkpoint to continue from."""
-    import tomllib
-
     folder = RunFolder.create(run, resume=resume)
     if resume:
-        resumable(pretrain_config(tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))), config)
+        resumable(load_pretrain_config(run / "config.toml"), config)
     else:
         write_atomically(run / "config.toml", to_toml(config))
     whole = [path for path in folder.checkpoints() if (path / "etude.json").is_file()]
@@ -130,8 +129,6 @@ def _open(config: PretrainConfig, run: Path, resume: bool) -> str | None:
 
 
 def _about(checkpoint_folder: Path) -> dict[str, Any]:
-    import json
-
     extra: dict[str, Any] = json.loads((checkpoint_folder / "etude.json").read_text(encoding="utf-8"))["extra"]
     return extra
 
