@@ -41,16 +41,22 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // one for one in small)})
 
 
+def shards_and_replicas(ranks: int, most: int) -> Iterator[tuple[int, int, int]]:
+    """Every (shards, replicas, replicas that share the work) of `ranks`; at most `most` replicas, 0: any."""
+    for shards in divisors(ranks):
+        replicas = ranks // shards
+        if not most or replicas <= most:
+            for split in divisors(replicas):
+                yield shards, replicas, split
+
+
 def dense_choices(config: PlanConfig) -> Iterator[DenseDegrees]:
     ranks, most = config.cluster.ranks, config.search.max_replicate
     for cp in config.search.cp:
         if cp < 1 or ranks % cp:
             raise UserError(f"search.cp has {cp}, which does not divide {ranks} ranks: choose divisors")
-        for shard in divisors(ranks // cp):
-            replicate = ranks // cp // shard
-            if not most or replicate <= most:
-                for split in divisors(replicate):
-                    yield DenseDegrees(replicate=replicate, shard=shard, cp=cp, split=split)
+        for shard, replicate, split in shards_and_replicas(ranks // cp, most):
+            yield DenseDegrees(replicate=replicate, shard=shard, cp=cp, split=split)
 
 
 def expert_choices(config: PlanConfig) -> Iterator[ExpertDegrees]:
@@ -59,11 +65,8 @@ def expert_choices(config: PlanConfig) -> Iterator[ExpertDegrees]:
     for ep in degrees:
         if ep < 1 or ranks % ep or experts % ep:
             raise UserError(f"search.ep has {ep}, which must divide {ranks} ranks and {experts} experts: choose common divisors")
-        for efsdp in divisors(ranks // ep):
-            replicate = ranks // ep // efsdp
-            if not most or replicate <= most:
-                for split in divisors(replicate):
-                    yield ExpertDegrees(replicate=replicate, efsdp=efsdp, ep=ep, split=split)
+        for efsdp, replicate, split in shards_and_replicas(ranks // ep, most):
+            yield ExpertDegrees(replicate=replicate, efsdp=efsdp, ep=ep, split=split)
 
 
 def price(layout: Layout, bill: Bill, config: PlanConfig) -> Candidate:

@@ -149,6 +149,13 @@ def test_a_mistake_is_one_line(world, tmp_path, phases, more, message):
         assert "\n" not in str(caught.value)
 
 
+def test_a_damaged_configuration_of_a_resumed_run_is_one_line(world, tmp_path):
+    (tmp_path / "config.toml").write_text("phases = [")
+    with pytest.raises(UserError, match=r"config\.toml is not valid TOML") as caught:
+        run_pretrain(config(world, [bulk(world, steps=1)]), tmp_path, resume=True)
+    assert "\n" not in str(caught.value)
+
+
 def test_the_loss_of_a_conversation_counts_what_the_assistant_writes(world):
     encoder = ChatEncoder(world / "tiny")
     messages = (("system", "S"), ("user", "hi"), ("assistant", "ho"), ("user", "<|im_end|>"), ("assistant", "hum"))
