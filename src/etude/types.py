@@ -60,6 +60,7 @@ class Environment:
     python: str  # "3.11", for people; runs use the interpreter that etude runs on
     requirements: tuple[str, ...]  # "name==version", sorted, the runner (pytest) included
     digest: str  # sha256 hex of the two above; names the folder that holds the packages
+    runner: str = "pytest"  # what runs the tests: pytest | node | vitest | junit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +98,11 @@ class Task:
     pass_to_pass: tuple[str, ...]  # pytest node ids that pass before, after and with gold, sorted
     symbols: tuple[Symbol, ...]
     mode: Literal["remove", "stub"] = "remove"  # definition gone, or body raises NotImplementedError
-    kind: str = "feature_deletion"
+    kind: str = "feature_deletion"  # | joined_features | bug_injection | commit_replay | refactor_back
     language: str = "python"
+    level: Literal["A", "B", "C"] = "A"  # the instruction tells: A signatures and docstrings, B names and behaviour, C behaviour only
+    visible_share: float = 0.0  # of the feature's tests that the agent may see
+    origin: tuple[str, ...] = ()  # ids of the tasks that this one was made from: joined, evolved
     protected: tuple[str, ...] = ()  # path globs that the agent's diff may not touch (tests, configuration)
     limits: Limits = field(default_factory=Limits)
     band: str = "S"  # S: up to 40 removed lines, M: up to 200, L: up to 1,000, XL
