@@ -13,6 +13,7 @@ Not here: how tasks are made (synth/), how environments are filled (grade/enviro
 """
 
 import difflib
+import fcntl
 import hashlib
 import os
 import re
@@ -70,6 +71,14 @@ class TaskStore:
         """Replace pool.json."""
         self.pool = pool
         _write(self.path / "pool.json", encode(pool) + b"\n")
+
+    def amend(self, source: str, evidence: dict[str, Any]) -> None:
+        """Put what a build of `source` measured into pool.json; builds of other sources may do so at the same moment."""
+        with (self.path / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            pool = TaskStore.open(self.path).pool
+            both = dict(sorted({**pool.evidence, source: evidence}.items()))
+            self.describe(Pool(sources=tuple(sorted({*pool.sources, source})), evidence=both))
 
     def tasks(self) -> list[Task]:
         """Every task, sorted by id. UserError for a file that cannot be read."""

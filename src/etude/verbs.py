@@ -21,6 +21,7 @@ from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
 
 if TYPE_CHECKING:
+    from etude.synth.build import BuildOptions
     from etude.synth.cut import Mode
     from etude.types import Task
 
@@ -83,6 +84,38 @@ def tasks_build(source: str, out: Path, *, modes: "tuple[Mode, ...]", limit: int
     for file, why in report.skipped.items():
         say(f"skipped {file}: {why}")
     say(f"{report.stable_tests} stable tests, {report.sandbox_runs} sandbox runs, {report.seconds:.0f} s")
+
+
+def tasks_build_many(file: Path, out: Path, options: "BuildOptions", *, workers: int, cluster: str, as_json: bool) -> int:
+    from etude.studio.live import Live
+    from etude.synth.many import Event, build_many, read_list, reasons
+
+    sources = read_list(file)
+    workers = workers or len(os.sched_getaffinity(0))
+    checked_backend()
+    with Live(f"etude tasks build: {len(sources)} repositories", ["repositories"]) as view:
+        view.stage("repositories", total=len(sources))
+
+        def tell(event: Event) -> None:
+            view.advance(1 if event.outcome else 0)
+            view.note(f"{event.source}: {event.note}")
+
+        outcomes = build_many(sources, out, options=options, workers=workers, cluster=cluster, progress=tell)
+    if as_json:
+        print(json.dumps([asdict(outcome) for outcome in outcomes]))
+    else:
+        table = Table("repository", "stable tests", "tried", "valid", "share", "minutes", "valid an hour", "if none")
+        for outcome in outcomes:
+            share = f"{outcome.num_tasks / outcome.num_tried:.0%}" if outcome.num_tried else ""
+            rate = f"{3600 * outcome.num_tasks / outcome.seconds:.0f}" if outcome.num_tasks else ""
+            numbers = [str(outcome.report.get("stable_tests", "")), str(outcome.num_tried), str(outcome.num_tasks), share]
+            cells = [outcome.source, *numbers, f"{outcome.seconds / 60:.1f}", rate, outcome.message]
+            table.add_row(*(Text(" ".join(printable(cell).split())) for cell in cells))
+        show_table(table)
+        for reason, count in reasons(outcomes)[:12]:
+            say(f"{count} x {reason}")
+        say(f"{out}: {sum(outcome.num_tasks for outcome in outcomes)} tasks of {len(sources)} repositories")
+    return 0 if any(outcome.num_tasks for outcome in outcomes) else 1
 
 
 def tasks_check(folder: Path, task: str | None, *, as_json: bool) -> int:

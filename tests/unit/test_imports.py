@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "etude"
 TIERS = (
     ("types", "errors"),
     ("config", "records"),
-    ("sandbox", "render", "metrics", "view", "optim", "parallel", "corpus", "plan", "tree", "runfolder"),
+    ("sandbox", "render", "metrics", "view", "fanout", "optim", "parallel", "corpus", "plan", "tree", "runfolder"),
     ("store", "split"),
     ("model",),
     ("engine",),
@@ -33,7 +33,7 @@ TIERS = (
     ("__main__",),
 )
 TORCH_FREE = (
-    "types", "errors", "config", "records", "metrics", "render", "tree", "store", "split", "runfolder",
+    "types", "errors", "config", "records", "metrics", "render", "tree", "fanout", "store", "split", "runfolder",
     "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth", "feedback",
     "engine.protocol", "collect", "evaluate", "studio", "cli",
 )  # fmt: skip
