@@ -1,4 +1,4 @@
-"""Run pytest inside a sandbox and know, from outside, what happened.
+"""Run tests inside a sandbox and know, from outside, what happened.
 
     host (this file) --request-----> supervise.py --nonce--> child.py (pytest and the code under test)
                      <--signed file-             <--pipe---
@@ -7,6 +7,9 @@ Only the events of the private pipe count, never what is printed, and the host p
 reported as started, passed in its call, was torn down, and no report of its id failed, was skipped or expected to fail. No event,
 no pass: `os._exit(0)`, zero tests, a closed pipe or a printed "PASSED" give nothing. Lines without the nonce void the whole run.
 What code inside pytest's own interpreter could forge is for checks on top of this one (tests that must fail, stubbed bodies).
+
+Python's tests are run by child.py with pytest. For the other runners an adapter (languages/) says which processes to start; they are
+children of languages/child.py and write the same events into the same pipe, so the same supervisor and the same rules serve them.
 
 In: a Sandbox over a repository; out: a TestRun, without durations or temporary paths in anything that is shown.
 
@@ -18,13 +21,15 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from etude.errors import SandboxError
+from etude.languages.choose import by_runner
+from etude.languages.protocol import Launch, Request
 from etude.sandbox.protocol import ENV, ExecResult, Sandbox
 from etude.types import Repo
 
@@ -34,6 +39,7 @@ BETWEEN = "<between>"  # and of what ran outside every test
 MAX_EVENTS_BYTES = 64 * 2**20  # held in the supervisor's memory; 1,400 traced tests make about 4 MiB
 MAX_OUTPUT_BYTES = 32768
 GRACE_S = 10.0  # the sandbox's own limit comes this much later, so that a run out of time can still report
+PYTEST = "pytest"
 PYTHON = "python3"  # inside the sandbox
 RESULT = ".etude-result"  # in the workspace, see supervise.py
 CHILD_ENV = {
@@ -61,6 +67,7 @@ class TestRun:
     messages: dict[str, str]  # failed node id -> one line
     durations: dict[str, float]  # node id -> seconds, set-up and tear-down included
     reach: dict[str, tuple[tuple[str, int], ...]]  # only traced: node id, COLLECT or BETWEEN -> (path, first line of a code object)
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)  # id -> (path, line), from runners that tell
 
     def passed(self, ids: Sequence[str]) -> bool:
         """Exactly these tests were there, all of them passed, and pytest ended by itself."""
@@ -77,15 +84,25 @@ def run_tests(
     seed: int = 0,
     trace: bool = False,
     wall_s: float = 60.0,
+    runner: str = PYTEST,
+    codes: Sequence[tuple[int, str, int]] | None = None,
 ) -> TestRun:
     """Run the tests `ids` (default: all) of the files and folders `paths` (default: those of the repository).
 
+    `runner`: as in Environment.runner. `codes`: traced by a runner other than pytest, see languages/protocol.py.
     A run that ends badly is a TestRun with less in it. SandboxError where pytest could not even be started.
     """
     places = list(repo.test_paths if paths is None else paths)
     for path in places:
         if not is_test_path(path):
             raise ValueError(f"test path {path!r}: a relative path without '::', '[' and '..' is needed; choose tests with ids")
+    if runner != PYTEST:
+        wanted = None if ids is None else tuple(ids)
+        of_ids = {id.partition("::")[0] for id in wanted or ()}
+        files = tuple(path for path in places if wanted is None or path in of_ids)
+        numbered = None if codes is None else tuple(codes)
+        asked = Request(files=files, ids=wanted, order=order, seed=seed, codes=numbered, wall_s=wall_s)
+        return run_launch(sandbox, by_runner(runner).launch(runner, asked), wall_s=wall_s)
     config = {
         "env": ENV,
         "roots": list(repo.import_roots),
@@ -95,10 +112,20 @@ def run_tests(
         "seed": seed,
         "trace": trace,
     }
+    return _supervised(sandbox, _text("child.py"), config, CHILD_ENV, wall_s)
+
+
+def run_launch(sandbox: Sandbox, launch: Launch, *, wall_s: float) -> TestRun:
+    """Run what an adapter launches. SandboxError as in run_tests."""
+    config = {"env": ENV, "steps": [dataclasses.asdict(step) for step in launch.steps], "links": dict(launch.links)}
+    return _supervised(sandbox, _text("../languages/child.py"), config, {**CHILD_ENV, **launch.env}, wall_s)
+
+
+def _supervised(sandbox: Sandbox, child: str, config: Mapping[str, Any], env: Mapping[str, str], wall_s: float) -> TestRun:
     request = {
-        "child": _text("child.py"),
+        "child": child,
         "config": config,
-        "env": CHILD_ENV,
+        "env": env,
         "wall_s": wall_s,
         "max_events_bytes": MAX_EVENTS_BYTES,
         "max_output_bytes": MAX_OUTPUT_BYTES,
@@ -173,16 +200,20 @@ def _events(lines: bytes, nonce: str) -> list[list[Any]] | None:
 
 def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
     collected: list[str] = []
+    seen: set[str] = set()
     errors: list[str] = []
     reports: dict[str, list[tuple[str, str]]] = {}  # id -> (phase, what)
     messages: dict[str, str] = {}
     durations: dict[str, float] = {}
     codes: dict[int, tuple[str, int]] = {}
     reach: dict[str, set[tuple[str, int]]] = {}
+    places: dict[str, tuple[str, int]] = {}
+    unfinished = 0
     said: int | None = None
     for kind, *rest in events:
         if kind == "items":
-            collected = rest[0]
+            collected += [id for id in rest[0] if id not in seen]
+            seen.update(rest[0])
         elif kind == "error":
             errors.append(f"{rest[0]}: {_canonical(rest[1])}")
         elif kind == "start":
@@ -198,6 +229,10 @@ def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
             codes[rest[0]] = (rest[1], rest[2])
         elif kind == "reach":
             reach.setdefault(rest[0], set()).update(codes[number] for number in rest[1])
+        elif kind == "where":
+            places.setdefault(rest[0], (rest[1], rest[2]))
+        elif kind in ("step", "done"):
+            unfinished += 1 if kind == "step" else -1
         elif kind == "exit":
             said = rest[0]
     return TestRun(
@@ -205,10 +240,11 @@ def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
         collected=tuple(collected),
         collect_errors=tuple(errors),
         result=result,
-        complete=said is not None and result.status == "exited" and result.code == said,
+        complete=said is not None and result.status == "exited" and result.code == said and not unfinished,
         messages=messages,
         durations=durations,
-        reach={owner: tuple(sorted(places)) for owner, places in reach.items()},
+        reach={owner: tuple(sorted(found)) for owner, found in reach.items()},
+        places=places,
     )
 
 
@@ -243,4 +279,4 @@ def _last_line(text: str) -> str:
 
 @cache
 def _text(name: str) -> str:
-    return Path(__file__).with_name(name).read_text("utf-8")
+    return Path(__file__).parent.joinpath(name).read_text("utf-8")
