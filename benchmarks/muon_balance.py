@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.common import report
 from etude.optim.muon_config import MuonOptions
+from etude.optim.muon_lane import Lane, lane_of
 from etude.optim.muon_layout import Cut, MeshLayout, ParameterLayout
-from etude.optim.muon_plan import Lane, Plan, lane_of, make_plan
+from etude.optim.muon_plan import Plan, make_plan
 from etude.optim.muon_rank import rank_plan
 from etude.optim.units import Units, gate_up, row_heads
 

@@ -89,7 +89,8 @@ BF16_WEIGHTS = "bf16 weights, gradients and momentum"
 VARIANTS = {
     BF16_WEIGHTS: replace(STANDARD, replica_split=2, bucket_bytes=1),
     "bf16, one bucket": STANDARD,
-    "bf16, shared by replicas, one at a time": replace(STANDARD, replica_split=8, bucket_bytes=1, max_inflight=1),
+    "bf16, shared by replicas, one at a time": replace(STANDARD, replica_split=8, share_hops=1, bucket_bytes=1, max_inflight=1),
+    "bf16, shared by replicas in two hops": replace(STANDARD, replica_split=8, share_hops=2, bucket_bytes=4000, max_inflight=2),
     "fp32, two replicas, four in flight": MuonOptions(newton_schulz=NewtonSchulz(dtype="float32"), replica_split=2, bucket_bytes=1),
     "gram fp32 on a bf16 wire": MuonOptions(
         newton_schulz=NewtonSchulz(variant="gram", dtype="float32", coefficients="polar_express"), wire_dtype="bfloat16", bucket_bytes=1,

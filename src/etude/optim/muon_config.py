@@ -15,7 +15,9 @@ parameter group (learning rate, momentum, weight decay: sharded_muon.py).
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 Variant = Literal["standard", "gram"]
@@ -96,20 +98,26 @@ class NewtonSchulz:
         return _NORM_FACTOR.get(self.coefficients, 1.0) if isinstance(self.coefficients, str) else 1.0
 
     def flops(self, rows: int, cols: int) -> int:
-        """Multiply-adds count two. Standard: steps (4 m^2 n + 2 m^3), m the smaller side; gram is counted step by step."""
-        m, n = min(rows, cols), max(rows, cols)
-        if self.variant == "standard" or m == n:
-            return self.num_steps * (4 * m * m * n + 2 * m**3)
-        wide, small = 2, 0  # X X^T at the start and Q X at the end; m x m products
-        fresh = True
-        for i in range(self.num_steps):
-            if i in self.restarts and i > 0:
-                wide, fresh = wide + 2, True
-            small += 1 if fresh else 2  # R R, and Q Z once Q is more than Z + a I
-            fresh = False
-            if i + 1 < self.num_steps and i + 1 not in self.restarts:
-                small += 2  # the Gram matrix of the next step
-        return 2 * wide * m * m * n + 2 * small * m**3
+        """Of one unit; see newton_schulz_flops."""
+        return newton_schulz_flops(rows, cols, self.num_steps, gram=self.variant == "gram", restarts=self.restarts)
+
+
+def newton_schulz_flops(
+    rows: int, cols: int, num_steps: int = NUM_STEPS, *, gram: bool = False, restarts: Collection[int] = (2,), symmetric: bool = False
+) -> int:
+    """FLOPs of one m x n unit, m the smaller side; a multiply-add counts two.
+
+    standard    per step the products X X^T, its square, and (b A + c A^2) X                    steps (4 m^2 n + 2 m^3)
+    gram        on the m x m Gram matrix, formed again at each restart: a segment of L steps needs X X^T, 4 L - 3 products of m x m
+                matrices and one with X. A square unit gains nothing from it and takes the standard way.
+    symmetric   products with a symmetric result cost half: all but those with X
+    """
+    m, n = min(rows, cols), max(rows, cols)
+    with_x = small = num_steps
+    if gram and m != n:
+        bounds = sorted({0, num_steps, *(at for at in restarts if 0 < at < num_steps)})
+        with_x, small = len(bounds) - 1, sum(4 * (end - start) - 3 for start, end in pairwise(bounds))
+    return (1 if symmetric else 2) * (with_x * m * m * n + small * m**3) + 2 * with_x * m * m * n
 
 
 def update_scale(scale: Scale, rows: int, cols: int) -> float:
@@ -139,6 +147,9 @@ class MuonOptions:
     """None: the parameter's."""
     replica_split: Literal["auto", "off"] | int = "auto"
     """How many replicas share one copy of the work; a number is lowered to a divisor of each mesh's replicas."""
+    share_hops: Literal["auto"] | int = "auto"
+    """Exchanges in which those replicas hand each other their updates: 1, each to all others; 2, spread evenly, then delivered, so that
+    the owner of a large matrix does not send it k - 1 times. auto: per bucket, whichever ends first."""
     bucket_bytes: int = 128 << 20
     """Aim for what one rank sends per bucket and direction; a parameter is never divided."""
     max_inflight: int = 4
@@ -146,7 +157,11 @@ class MuonOptions:
     flops_per_s: float = 0.6 * 989e12
     """For replica_split auto: what a rank achieves in Newton-Schulz (60% of an H100's dense bf16 peak)."""
     link_bytes_per_s: float = 50e9
-    """For replica_split auto: one way between replicas (400 Gb/s)."""
+    """For replica_split and share_hops auto: one way between replicas (400 Gb/s)."""
+    launch_s: float = 20e-6
+    """For share_hops auto: what a further exchange takes to start,"""
+    message_s: float = 1e-6
+    """and for each peer."""
 
     def __post_init__(self) -> None:
         update_scale(self.scale, 1, 1)
@@ -157,6 +172,8 @@ class MuonOptions:
             raise ValueError(f"replica_split {self.replica_split!r}: allowed are auto, off or a number of replicas")
         if isinstance(self.replica_split, int) and self.replica_split < 1:
             raise ValueError(f"replica_split {self.replica_split}: at least one replica does the work")
+        if self.share_hops not in ("auto", 1, 2):
+            raise ValueError(f"share_hops {self.share_hops!r}: allowed are auto, 1 and 2")
         if self.max_inflight < 1 or self.bucket_bytes < 1:
             raise ValueError(f"max_inflight {self.max_inflight} and bucket_bytes {self.bucket_bytes}: both must be at least 1")
 

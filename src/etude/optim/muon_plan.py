@@ -1,16 +1,18 @@
 """The plan of a Muon step: who orthogonalises which unit, in which buckets, and what crosses the wire. For any rank of any world.
 
 1. Every parameter's units and their holders (muon_layout.py). An axis of the mesh *cuts* if some unit has holders at two of its indices.
-2. A *lane* is all parameters of one mesh with the same cutting and replicating axes. Its units travel inside the *cut group* (ranks that
-   differ on the cutting axes) and, where replicas share the work, its updates inside the *share group* (k neighbouring replicas).
+2. A *lane* (muon_lane.py) is all parameters of one mesh with the same cutting and replicating axes. Its units travel inside the *cut
+   group* (ranks that differ on the cutting axes) and, where replicas share the work, its updates inside the *share group* (k
+   neighbouring replicas).
 3. k minimises  F / (S k rate) + w P / S (k - 1) / k / B  over the divisors of the number of replicas R: Newton-Schulz FLOPs F and
    elements P over S distinct shards, w bytes on the wire, link B bytes/s. k = 1: every replica does all its own.
 4. Buckets: parameters of a lane, largest unit first, up to `bucket_bytes` per rank and direction.
 5. Owners, bucket by bucket: the costliest unit first, to the least loaded rank of its domain (cut group x share group), Graham's LPT rule
    (1969). One load per rank over all meshes, lanes and replicas; work that cannot move (units that nobody shares) counts from the start.
    At equal load a rank that holds a larger part of the unit wins, then ranks in diagonal order, so that large units, which come first,
-   fall to different replicas (each sends what it brings to all others of its share group: the largest sender is what takes time).
-6. `launches`: the order in which every rank issues its collectives, the same on all ranks whatever their speed.
+   fall to different replicas.
+6. Replicas hand each other their updates in one exchange or in two, bucket by bucket, whichever ends first (muon_share.py).
+7. `launches`: the order in which every rank issues its collectives, the same on all ranks whatever their speed.
 
 In: layouts as plain numbers. Out: `Plan`; what one rank does is `muon_rank.rank_plan(plan, rank)`. All integers, so every rank computes
 the same plan; `digest` proves it. Loads no torch. Not here: process groups and tensors (sharded_muon.py), other costs of a step.
@@ -20,47 +22,16 @@ import hashlib
 import heapq
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
 from etude.optim.muon_config import MuonOptions, NewtonSchulz
-from etude.optim.muon_layout import Holder, MeshLayout, ParameterLayout, Placement, Sharding, chunks, product_of, ravel
-from etude.optim.units import Rectangle, Units
+from etude.optim.muon_lane import Kind, Lane, LaneKey, UnitInfo, lane_of
+from etude.optim.muon_layout import MeshLayout, ParameterLayout, Placement, Sharding, chunks, ravel
+from etude.optim.muon_share import choose_hops, group_sizes
+from etude.optim.units import Units
 
-_FORMAT = "muon plan 2"
-
-
-class LaneKey(NamedTuple):
-    mesh: int | None
-    cut_axes: tuple[int, ...]
-    replica_axes: tuple[int, ...]
-
-
-class UnitInfo(NamedTuple):
-    rectangle: Rectangle
-    cost: int
-    select: tuple[int, ...]
-    """Coordinate on the axes that shard but do not cut (say, which expert-parallel rank)."""
-    holders: tuple[Holder, ...]
-    places: tuple[int, ...]
-    """Index of each holder in the cut group."""
-    lopsided: bool
-    """Some rank of the cut group holds more of it than another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What parameters of one shape, placement and choice of units have in common."""
-
-    sharding: Sharding
-    lane: LaneKey
-    select_axes: tuple[int, ...]
-    units: tuple[UnitInfo, ...]
-    by_select: Mapping[tuple[int, ...], tuple[int, ...]]
-    """Units of each selection."""
-    max_cost: int
+_FORMAT = "muon plan 3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +40,15 @@ class Bucket:
     lane: LaneKey
     split: int
     """k: replicas that share the work."""
+    share_hops: int
+    """Exchanges in which they hand each other the updates; 0 if none is shared."""
     parameters: tuple[int, ...]
     owners: "tuple[tuple[array[int], ...], ...]"
     """Per parameter and cluster of k replicas: for each unit, place in the cut group + size of the cut group x place in the share group."""
 
     @property
     def num_launches(self) -> int:
-        return 2 * bool(self.lane.cut_axes) + (self.split > 1)
+        return 2 * bool(self.lane.cut_axes) + self.share_hops
 
 
 @dataclass(frozen=True)
@@ -117,7 +90,7 @@ def make_plan(
         grouped += [(key, split, chosen) for chosen in _fill(sized, options)]
     grouped.sort(key=lambda bucket: -max(_known(kinds[i]).max_cost for i in bucket[2]))
     loads = [0] * world_size
-    buckets = _assign(grouped, kinds, meshes, loads)
+    buckets = _assign(grouped, kinds, meshes, loads, options)
     travelling = [bucket for bucket in buckets if bucket.num_launches]
     order = launch_order([bucket.num_launches for bucket in travelling], options.max_inflight)
     return Plan(
@@ -246,51 +219,10 @@ def _fill(members: Sequence[tuple[int, Kind, int]], options: MuonOptions) -> Ite
         yield tuple(chosen)
 
 
-class Lane:
-    """Ranks of a lane by (selection, cluster of replicas, place in the cut group, place in the share group)."""
-
-    def __init__(self, key: LaneKey, split: int, mesh: MeshLayout, select_axes: tuple[int, ...]) -> None:
-        sizes = {axis: mesh.shape[axis] for axis in range(len(mesh.shape))}
-        self.cut_size = math.prod(sizes[axis] for axis in key.cut_axes)
-        self.split = split
-        self.num_clusters = math.prod(sizes[axis] for axis in key.replica_axes) // split
-        self._ranks: dict[tuple[tuple[int, ...], int], list[int]] = {}
-        fixed = dict.fromkeys(sizes, 0)
-        for select in product_of({axis: sizes[axis] for axis in select_axes}):
-            by_replica = [
-                [mesh.rank(list({**fixed, **select, **replica, **cut}.values())) for cut in product_of({a: sizes[a] for a in key.cut_axes})]
-                for replica in product_of({axis: sizes[axis] for axis in key.replica_axes})
-            ]
-            for cluster in range(self.num_clusters):
-                rows = by_replica[cluster * split : (cluster + 1) * split]
-                self._ranks[tuple(select.values()), cluster] = [rank for row in rows for rank in row]
-
-    def ranks(self, select: tuple[int, ...], cluster: int) -> list[int]:
-        """By owner code: place in the cut group + cut_size x place in the share group."""
-        return self._ranks[select, cluster]
-
-    def diagonal(self, code: int) -> int:
-        """Order in which owners of equal load are taken: one per place in the cut group, each of another replica, then the next round."""
-        share, cut = divmod(code, self.cut_size)
-        return (share - cut) % self.split * self.cut_size + cut
-
-    def cut_groups(self) -> Iterator[tuple[int, ...]]:
-        """Every cut group of the lane."""
-        for ranks in self._ranks.values():
-            yield from (tuple(ranks[i : i + self.cut_size]) for i in range(0, len(ranks), self.cut_size))
-
-    def share_groups(self) -> Iterator[tuple[int, ...]]:
-        """Every share group of the lane."""
-        for ranks in self._ranks.values():
-            yield from (tuple(ranks[place :: self.cut_size]) for place in range(self.cut_size))
-
-
-lane_of = lru_cache(maxsize=64)(Lane)
-
-
 def _assign(
-    grouped: Sequence[tuple[LaneKey, int, tuple[int, ...]]], kinds: Sequence[Kind | None], meshes: Sequence[MeshLayout], loads: list[int]
-) -> tuple[Bucket, ...]:
+    grouped: Sequence[tuple[LaneKey, int, tuple[int, ...]]], kinds: Sequence[Kind | None], meshes: Sequence[MeshLayout], loads: list[int],
+    options: MuonOptions,
+) -> tuple[Bucket, ...]:  # fmt: skip
     lanes: dict[LaneKey, Lane] = {}
     heaps: dict[object, list[tuple[int, int, int, int]]] = {}
     plain = 0
@@ -328,10 +260,11 @@ def _assign(
             code = _owner(info, lane, cluster, heaps, loads)
             table[place][cluster][unit] = code
             loads[lane.ranks(info.select, cluster)[code]] += info.cost
-    return tuple(
-        Bucket(index, key, split, members, tuple(tuple(rows) for rows in table))
-        for index, ((key, split, members), table) in enumerate(zip(grouped, tables, strict=True))
-    )
+    buckets = []
+    for index, ((key, split, members), table) in enumerate(zip(grouped, tables, strict=True)):
+        groups = group_sizes([_known(kinds[i]) for i in members], table, lanes[key]) if split > 1 else []
+        buckets.append(Bucket(index, key, split, choose_hops(groups, split, options), members, tuple(tuple(rows) for rows in table)))
+    return tuple(buckets)
 
 
 def _owner(info: UnitInfo, lane: Lane, cluster: int, heaps: dict[object, list[tuple[int, int, int, int]]], loads: list[int]) -> int:
@@ -368,7 +301,7 @@ def _digest(
     for parameter in parameters:
         hashed.update(parameter.describe(meshes).encode())
     for bucket in buckets:
-        hashed.update(f"{bucket.lane} {bucket.split} {bucket.parameters}".encode())
+        hashed.update(f"{bucket.lane} {bucket.split} {bucket.share_hops} {bucket.parameters}".encode())
         for rows in bucket.owners:
             for row in rows:
                 hashed.update(row.tobytes())

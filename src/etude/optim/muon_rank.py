@@ -4,7 +4,7 @@ For each bucket of the plan:
     send       my pieces of every unit that a rank of my own replica owns, by owner, then by (parameter, unit); in elements
     owned      the units I orthogonalise, each from fragments at offsets of what I received, by holder, then by (parameter, unit)
     back       the same splits the other way round
-    shares     where k replicas share the work: what each of them brings to each other one; the pieces of each
+    shares     where k replicas share the work: what each of them brings to all others (muon_share.py); the pieces of each
 A lane that nothing cuts has no exchange: what would be sent is what is received.
 
 In: a plan and a rank. Out: plain numbers, so that any rank's part can be looked at from anywhere. Loads no torch.
@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from etude.optim.muon_lane import Kind, lane_of
 from etude.optim.muon_layout import ravel
-from etude.optim.muon_plan import Bucket, Kind, Plan, lane_of
+from etude.optim.muon_plan import Bucket, Plan
+from etude.optim.muon_share import Splits, share_splits
 from etude.optim.units import Interval
 
 Box = tuple[Interval, ...]
@@ -63,19 +65,16 @@ class RankBucket:
     pieces: tuple[tuple[Piece, ...], ...]
     """Per place in the share group: what its owners give me; offsets inside that place's part. My own place's are the ones I send."""
     share_sizes: tuple[int, ...]
-    """Elements that each place of the share group brings: it sends them to each other place."""
+    """Elements that each place of the share group brings to all others."""
     my_share: int
+    share_hops: int
     owned: tuple[Owned, ...]
     flops: int
 
     @property
-    def share_send_splits(self) -> tuple[int, ...]:
-        """My share once for each other place of the share group."""
-        return tuple(0 if place == self.my_share else self.share_sizes[self.my_share] for place in range(len(self.share_sizes)))
-
-    @property
-    def share_recv_splits(self) -> tuple[int, ...]:
-        return tuple(0 if place == self.my_share else size for place, size in enumerate(self.share_sizes))
+    def share_splits(self) -> tuple[tuple[Splits, Splits], ...]:
+        """(sent, received) elements by place of the share group, for each exchange among replicas."""
+        return share_splits(self.share_sizes, self.my_share, self.share_hops)
 
 
 class Collective(NamedTuple):
@@ -135,7 +134,7 @@ def _rank_bucket(plan: Plan, bucket: Bucket, rank: int) -> RankBucket:
     first = plan.kinds[bucket.parameters[0]]
     assert first is not None
     if mesh is not None and rank not in mesh.coordinates:
-        return RankBucket(bucket.index, (), (rank,), (rank,), (0,), (0,), ((),), (0,), 0, (), 0)
+        return RankBucket(bucket.index, (), (rank,), (rank,), (0,), (0,), ((),), (0,), 0, 0, (), 0)
     me = _place(first, bucket, plan, rank)
     cut_size, cut_ranks, share_ranks = 1, [rank], [rank]
     if mesh is not None:
@@ -180,6 +179,7 @@ def _rank_bucket(plan: Plan, bucket: Bucket, rank: int) -> RankBucket:
         send_splits=tuple(sum(piece.numel for piece in group) for group in sends[me.share]),
         recv_splits=tuple(sum(numel for _, numel, _ in group) for group in fragments),
         pieces=pieces, share_sizes=tuple(sum(piece.numel for piece in group) for group in pieces), my_share=me.share,
+        share_hops=bucket.share_hops,
         owned=tuple(Owned(index, unit, shape, tuple(parts)) for (index, unit, shape), parts in zip(owned, placed, strict=True)),
         flops=flops,
     )  # fmt: skip
@@ -201,22 +201,23 @@ def _collectives(plan: Plan, buckets: tuple[RankBucket, ...]) -> Iterator[Collec
         stage[index] = done + 1
         if not bucket.parameters:
             continue
-        kinds: list[Literal["to_owners", "to_holders", "share"]] = []
-        if plan.buckets[index].lane.cut_axes:
-            kinds += ["to_owners", "to_holders"]
-        if plan.buckets[index].split > 1:
-            kinds.append("share")
-        if done >= len(kinds):
+        legs = 2 if plan.buckets[index].lane.cut_axes else 0
+        if done >= plan.buckets[index].num_launches:
             continue
-        if kinds[done] == "share":
-            out, into = width * sum(bucket.share_send_splits), width * sum(bucket.share_recv_splits)
+        if done >= legs:
+            sent_splits, received_splits = bucket.share_splits[done - legs]
+            me = bucket.my_share
+            out = width * (sum(sent_splits) - sent_splits[me])
+            into = width * (sum(received_splits) - received_splits[me])
             yield Collective(index, "share", bucket.share_ranks, out, into)
             continue
         me = bucket.cut_ranks.index(_rank_of(bucket))
         out = width * (sum(bucket.send_splits) - bucket.send_splits[me])
         into = width * (sum(bucket.recv_splits) - bucket.recv_splits[me])
-        sent, received = (out, into) if kinds[done] == "to_owners" else (into, out)
-        yield Collective(index, kinds[done], bucket.cut_ranks, sent, received)
+        if done == 0:
+            yield Collective(index, "to_owners", bucket.cut_ranks, out, into)
+        else:
+            yield Collective(index, "to_holders", bucket.cut_ranks, into, out)
 
 
 def _rank_of(bucket: RankBucket) -> int:
@@ -227,7 +228,7 @@ def buffer_bytes(plan: Plan, part: RankPlan) -> int:
     """Largest sum of wire buffers (both directions) and assembled matrices over any `max_inflight` consecutive buckets."""
     width = plan.options.wire_bytes
     sizes = [
-        width * (sum(b.send_splits) + sum(b.recv_splits) + sum(b.share_send_splits) + sum(b.share_recv_splits))
+        width * (sum(b.send_splits) + sum(b.recv_splits) + sum(sum(splits) for exchange in b.share_splits for splits in exchange))
         + sum(math.prod(owned.shape) for owned in b.owned) * width
         for b in part.buckets
     ]

@@ -1,8 +1,9 @@
 """The work of one step as generators, and the scheduler that drives them.
 
 A bucket's task: momentum and packing; to the owners (all-to-all); Newton-Schulz; back to the holders (all-to-all); where replicas share
-the work, to each other (all-to-all); the update. It yields the Work that it just launched and is resumed once that is complete. Tasks that
-never communicate (units nobody shares, AdamW) yield None now and then: they fill the time in which the wire is busy.
+the work, to each other (one all-to-all, or two: muon_share.py); the update. It yields the Work that it just launched and is resumed once
+that is complete. Tasks that never communicate (units nobody shares, AdamW) yield None now and then: they fill the time in which the wire
+is busy.
 
 Collectives are launched in the plan's order on every rank, whatever completes first; readiness only decides which local work is done
 while waiting. So no two ranks can wait for each other.
@@ -18,11 +19,13 @@ Not here: which rank does what (muon_plan.py), state (sharded_muon.py).
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.optim.adamw import adamw
 
 from etude.optim.muon_config import MuonOptions, update_scale
@@ -100,19 +103,40 @@ def bucket_task(bucket: RankBucket, members: Mapping[int, Member], wiring: Wirin
         updates = sent
         yield wiring.transport.all_to_all(updates, received, bucket.send_splits, bucket.recv_splits, group)
     parts = [updates]
-    if len(bucket.share_ranks) > 1:
-        sent_splits, received_splits = bucket.share_send_splits, bucket.share_recv_splits
-        copies = updates.expand(len(bucket.share_ranks) - 1, -1).reshape(-1)
-        theirs = updates.new_empty(sum(received_splits))
-        yield wiring.transport.all_to_all(theirs, copies, received_splits, sent_splits, wiring.groups[bucket.share_ranks])
-        parts = list(theirs.split_with_sizes(received_splits))
-        parts[bucket.my_share] = updates
+    if bucket.share_hops:
+        parts = yield from (_share if bucket.share_hops == 1 else _spread_and_deliver)(bucket, updates, wiring)
     for share, pieces in enumerate(bucket.pieces):
         for piece in pieces:
             member = members[piece.parameter]
             weight = member.weight[_slices(piece.box)]
             update = parts[share][piece.offset : piece.offset + piece.numel].view(weight.shape)
             apply_update(weight, update, piece.unit_shape, member, wiring.options)
+
+
+def _share(bucket: RankBucket, updates: Tensor, wiring: Wiring) -> Generator[Work | None, None, list[Tensor]]:
+    """What each place of the share group brings, in one exchange: mine goes to each other place."""
+    ((sent_splits, received_splits),) = bucket.share_splits
+    copies = updates.expand(len(bucket.share_ranks) - 1, -1).reshape(-1)
+    theirs = updates.new_empty(sum(received_splits))
+    yield wiring.transport.all_to_all(theirs, copies, received_splits, sent_splits, wiring.groups[bucket.share_ranks])
+    parts = list(theirs.split_with_sizes(received_splits))
+    parts[bucket.my_share] = updates
+    return parts
+
+
+def _spread_and_deliver(bucket: RankBucket, updates: Tensor, wiring: Wiring) -> Generator[Work | None, None, list[Tensor]]:
+    """The same in two: a chunk of mine to each place, then the chunks that I hold to each place but the one they came from."""
+    (spread, held_splits), (deliver, row_splits) = bucket.share_splits
+    group, me, places = wiring.groups[bucket.share_ranks], bucket.my_share, len(bucket.share_ranks)
+    padded = pad(updates, (0, sum(spread) - updates.numel()))
+    held = updates.new_empty(sum(held_splits))
+    yield wiring.transport.all_to_all(held, padded, held_splits, spread, group)
+    ends = list(accumulate(held_splits))
+    copies = torch.cat([held[cut] for end, size in zip(ends, held_splits, strict=True) for cut in (slice(end - size), slice(end, None))])
+    rows = updates.new_empty((places, row_splits[0]))  # row i: what place i held, without mine
+    yield wiring.transport.all_to_all(rows.view(-1), copies, row_splits, deliver, group)
+    others = iter(rows.split_with_sizes([size for place, size in enumerate(held_splits) if place != me], dim=1))
+    return [updates if place == me else next(others).reshape(-1)[:size] for place, size in enumerate(bucket.share_sizes)]
 
 
 def _orthogonalize_owned(owned: Sequence[Owned], buffer: Tensor, options: MuonOptions) -> Task:
@@ -216,7 +240,7 @@ def _padded(tail: AdamMember, own_step: bool) -> AdamMember:
     gradient = tail.gradient
     assert gradient is not None
     room = (0, _VECTOR - tail.weight.numel())
-    weight, grad, mean, square = (torch.nn.functional.pad(t, room) for t in (tail.weight, gradient, tail.mean, tail.square))
+    weight, grad, mean, square = (pad(t, room) for t in (tail.weight, gradient, tail.mean, tail.square))
     return AdamMember(weight, grad, mean, square, tail.step if own_step else tail.step.clone())
 
 

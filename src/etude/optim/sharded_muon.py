@@ -30,8 +30,9 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from etude.errors import EtudeError
 from etude.optim.muon_config import MuonOptions
+from etude.optim.muon_lane import lane_of
 from etude.optim.muon_layout import Cut, MeshLayout, ParameterLayout, Placement
-from etude.optim.muon_plan import Plan, lane_of, make_plan
+from etude.optim.muon_plan import Plan, make_plan
 from etude.optim.muon_rank import RankPlan, rank_plan
 from etude.optim.muon_tasks import AdamMember, Member, Task, Wiring, adamw_task, bucket_task, run
 from etude.optim.muon_transport import TorchTransport, Transport

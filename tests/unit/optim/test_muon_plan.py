@@ -28,6 +28,7 @@ PARAMETERS = [
 OPTIONS = [
     MuonOptions(replica_split="off"),
     MuonOptions(replica_split=2, bucket_bytes=1),
+    MuonOptions(replica_split=2, bucket_bytes=1, share_hops=2),
     MuonOptions(replica_split="auto", bucket_bytes=100, max_inflight=2),
 ]
 
@@ -50,7 +51,8 @@ def test_both_ends_of_every_exchange_agree(options: MuonOptions) -> None:
             assert [mine[other].share_sizes[other_place] for other_place, other in enumerate(bucket.share_ranks)] == list(
                 bucket.share_sizes
             )
-            assert [mine[other].share_recv_splits[bucket.my_share] for other in bucket.share_ranks] == list(bucket.share_send_splits)
+            for hop, (sent, _) in enumerate(bucket.share_splits):
+                assert [mine[other].share_splits[hop][1][bucket.my_share] for other in bucket.share_ranks] == list(sent)
 
 
 def test_replicas_that_share_work_send_each_other_what_they_own_and_no_more() -> None:
