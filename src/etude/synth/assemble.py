@@ -7,15 +7,14 @@ Not here: the runs (prove.py, workshop.py).
 """
 
 import hashlib
-import re
 from pathlib import PurePosixPath
+from typing import Literal
 
 from etude import tree
 from etude.grade.filter import make_rules, refusal
 from etude.grade.grader import prepare
-from etude.synth.candidates import Candidate
-from etude.synth.cut import Mode
 from etude.synth.discover import TEST_FOLDERS
+from etude.synth.proposal import FEATURE_DELETION
 from etude.synth.prove import Proof
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Rejected, Workshop, write_tree
@@ -25,6 +24,7 @@ from etude.types import Environment, Limits, Symbol, Task
 BANDS = ((40, "S"), (200, "M"), (1000, "L"))  # up to so many lines of gold
 WALL_S = (20.0, 60.0, 300.0, 900.0)  # a task's limit is the first that holds FACTOR runs of the suite: coarse, so that two builds agree
 FACTOR = 5.0
+Level = Literal["A", "B", "C"]
 
 
 class Assembler:
@@ -37,20 +37,21 @@ class Assembler:
         sources = (workshop.index.sources[path] for path in workshop.layout.sources)
         self.words = {source.path: words_of(source.data.decode(source.encoding)) for source in sources}
 
-    def assemble(self, candidate: Candidate, mode: Mode, proof: Proof) -> Task:
+    def assemble(self, proof: Proof, *, level: Level = "A") -> Task:
         """Raises Rejected where the patches do not do exactly what was checked."""
-        repo = self.workshop.repo
+        repo, proposal = self.workshop.repo, proof.proposal
         cut, gold = self._patches(proof)
         tests = _functions(self.baseline, proof.fail_to_pass)
-        text = instruction(self.workshop, proof, tests, self.words)
+        text = proposal.instruction or instruction(self.workshop, proof, tests, self.words)
         missing = missing_names(self.workshop, proof, tests, self.words, text)
         if missing:
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
-        definitions = sorted((*proof.cut.removed, *proof.cut.stubbed), key=lambda definition: definition.key)
         gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
-        digest = hashlib.sha256("\0".join((repo.digest, mode, cut)).encode("utf-8", "surrogateescape")).hexdigest()
+        what = proposal.mode if proposal.kind == FEATURE_DELETION else proposal.kind.partition("_")[0]
+        parts = (repo.digest, what, *((level,) if level != "A" else ()), cut)
+        digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
         return Task(
-            id=f"{repo.name}-{mode}-{_slug(candidate)}-{digest[:8]}",
+            id=f"{repo.name}-{what}-{proposal.slug}-{digest[:8]}",
             repo=repo,
             environment=self.environment,
             instruction=text,
@@ -58,13 +59,16 @@ class Assembler:
             gold=gold,
             fail_to_pass=proof.fail_to_pass,
             pass_to_pass=proof.pass_to_pass,
-            symbols=tuple(map(_symbol, definitions)),
-            mode=mode,
+            symbols=tuple(map(_symbol, proposal.symbols)),
+            mode=proposal.mode,
+            kind=proposal.kind,
+            level=level,
+            origin=proposal.origin,
             protected=self.protected,
             limits=Limits(wall_s=next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1])),
             band=next((band for lines, band in BANDS if gold_lines <= lines), "XL"),
             evidence={
-                "candidate": candidate.kind,
+                **proposal.evidence,
                 "gold_lines": gold_lines,
                 "removed": [definition.qualname for definition in proof.cut.removed],
                 "stubbed": [definition.qualname for definition in proof.cut.stubbed],
@@ -115,9 +119,3 @@ def _functions(baseline: Baseline, ids: tuple[str, ...]) -> list[Definition]:
 def _symbol(definition: Definition) -> Symbol:
     num_lines = definition.end_line - definition.line + 1
     return Symbol(path=definition.path, qualname=definition.qualname, line=definition.line, num_lines=num_lines)
-
-
-def _slug(candidate: Candidate) -> str:
-    largest = max(candidate.targets, key=lambda d: (d.end_line - d.line, d.key))
-    name = PurePosixPath(largest.path).stem if candidate.kind == "module" else largest.qualname
-    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:60] or "code"

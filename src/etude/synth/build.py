@@ -18,41 +18,25 @@ from pathlib import Path
 from etude import __version__, tree
 from etude.errors import SandboxError, UserError
 from etude.grade.environment import make_environment
-from etude.grade.runner import BETWEEN, COLLECT, is_test_path
+from etude.grade.runner import is_test_path
 from etude.sandbox.protocol import Backend
 from etude.store import Pool, TaskStore
 from etude.synth.assemble import Assembler
-from etude.synth.candidates import Candidate, find_candidates
-from etude.synth.cut import Mode
+from etude.synth.cut import CutError
 from etude.synth.discover import Layout, discover
 from etude.synth.fetch import fetch
+from etude.synth.kinds import FINDERS
 from etude.synth.ledger import Ledger
 from etude.synth.names import Index
-from etude.synth.prove import prove
+from etude.synth.options import BuildOptions as BuildOptions
+from etude.synth.proposal import Idea, Made
+from etude.synth.prove import prove_change
 from etude.synth.source import Source, Unreadable, parse
 from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
 from etude.types import Limits, Repo, Task
 
 SLOWDOWN = 5.0  # a run on a cut tree may take so many times the original's seconds
 FLOOR_S = 8.0  # and these on top: other work on the machine must not decide
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOptions:
-    modes: tuple[Mode, ...] = ("remove", "stub")  # stub: single functions and classes only
-    jobs: int = 0  # threads, each with one sandbox; 0: one per core
-    max_candidates: int | None = 60  # each is tried in every mode; None: all
-    max_tasks: int | None = None  # stop after so many, in the order of candidates
-    max_share: float = 0.25  # of the stable tests may reach one candidate
-
-    def __post_init__(self) -> None:
-        """Raises: UserError."""
-        if not self.modes:
-            raise UserError("no mode to cut in; give remove, stub or both")
-        if self.jobs < 0:
-            raise UserError(f"jobs is {self.jobs}; give 1 or more, or 0 for one per core")
-        if self.max_candidates is not None and self.max_candidates < 1:
-            raise UserError(f"the limit of candidates is {self.max_candidates}; give 1 or more, or none for all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +50,9 @@ class Progress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
     tasks: tuple[str, ...]  # ids, sorted
-    valid: Mapping[Mode, int]  # mode -> tasks
+    valid: Mapping[str, int]  # mode of a deletion, or other kind -> tasks
     candidates: int  # found
-    tried: Mapping[Mode, int]  # mode -> candidates tried
+    tried: Mapping[str, int]  # the same -> candidates tried
     rejected: Mapping[str, str]  # "mode kind name" -> reason
     skipped: Mapping[str, str]  # file -> why it was left alone
     stable_tests: int
@@ -87,6 +71,9 @@ def build_tasks(
     """Build the tasks of `source` into the tasks folder `out`. Raises: UserError, SandboxError."""
     say: Report = progress or (lambda _: None)
     start = time.monotonic()
+    unknown = sorted(set(options.kinds) - FINDERS.keys())
+    if unknown:
+        raise UserError(f"no kind of task {unknown[0]!r}; there are {', '.join(FINDERS)}")
     backend.check()
     say(Progress(stage="fetch", done=0, total=1, note=source))
     with fetch(source) as fetched, tempfile.TemporaryDirectory(prefix="etude-build-") as scratch:
@@ -115,21 +102,20 @@ def build_tasks(
             workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
         )
         workshop = replace(workshop, limits=Limits(wall_s=FLOOR_S + SLOWDOWN * baseline.seconds))
-        found = find_candidates(
-            workshop.index, layout.sources, baseline.stable, baseline.reach, (COLLECT, BETWEEN), max_share=options.max_share
-        )
-        useful = [candidate for candidate in found if any(_applies(mode, candidate) for mode in options.modes)]
         maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store)
-        ledger = Ledger(store, (__version__, digest, environment, sorted(baseline.stable), options.max_share))
-        tasks, rejected, tried = _try_all(maker, ledger, useful[: options.max_candidates], options, say)
+        ledger = Ledger(store, (__version__, digest, environment, sorted(baseline.stable), options.max_share, options.gates))
+        tried = _Tried(maker, ledger, options, say)
+        for kind in options.kinds:
+            tried.kind(kind)
+    tasks, rejected = [made.task for made in tried.made.values()], tried.rejected
     if not tasks:
-        first = next(iter(rejected.items()), None)
-        raise UserError(f"{layout.name} gives no task: {len(found)} candidates{f', first {first[0]}: {first[1]}' if first else ''}")
+        first = next((f", first {name}: {why}" for name, why in rejected.items()), "")
+        raise UserError(f"{layout.name} gives no task: {tried.num_candidates} candidates{first}")
     report = BuildReport(
         tasks=tuple(sorted(task.id for task in tasks)),
-        valid={mode: sum(task.mode == mode for task in tasks) for mode in options.modes},
-        candidates=len(found),
-        tried=tried,
+        valid={row: sum(made.idea.row == row for made in tried.made.values()) for row in tried.rows},
+        candidates=tried.num_candidates,
+        tried=tried.rows,
         rejected=rejected,
         skipped=skipped,
         stable_tests=len(baseline.stable),
@@ -171,21 +157,20 @@ def _without(layout: Layout, skipped: Mapping[str, str]) -> Layout:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes a task of one candidate in one mode; used by many threads."""
+    """Makes a task of one idea; used by many threads."""
 
     workshop: Workshop
     baseline: Baseline
     assembler: Assembler
     store: TaskStore
 
-    def attempt(self, candidate: Candidate, mode: Mode) -> Task | str:
+    def attempt(self, idea: Idea) -> Task | str:
         """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
         for last in (False, True):
             try:
                 with self.workshop.folder() as folder:
-                    proof = prove(self.workshop, self.baseline, candidate, mode, folder)
-                    return self.assembler.assemble(candidate, mode, proof)
-            except Rejected as error:
+                    return self.assembler.assemble(prove_change(self.workshop, self.baseline, idea.make(), folder))
+            except (Rejected, CutError) as error:
                 return str(error)
             except SandboxError:
                 if last:
@@ -193,49 +178,55 @@ class _Maker:
         raise AssertionError("unreachable")
 
 
-def _applies(mode: Mode, candidate: Candidate) -> bool:
-    return mode == "remove" or candidate.kind in ("function", "class")
+class _Tried:
+    """What was tried so far, in the order of ideas. A task is in the store as soon as it is known."""
 
+    def __init__(self, maker: _Maker, ledger: Ledger, options: BuildOptions, say: Report) -> None:
+        self.maker, self.ledger, self.options, self.say = maker, ledger, options, say
+        self.made: dict[str, Made] = {}  # by cut patch: two ideas may come to the same cut
+        self.rejected: dict[str, str] = {}
+        self.rows: dict[str, int] = {}
+        self.num_candidates = 0
+        if "feature_deletion" in options.kinds:
+            self.rows |= dict.fromkeys(options.modes, 0)
 
-def _try_all(
-    maker: _Maker, ledger: Ledger, candidates: Sequence[Candidate], options: BuildOptions, say: Report
-) -> tuple[list[Task], dict[str, str], dict[Mode, int]]:
-    """(tasks in the order of candidates, rejections, mode -> tried). A task is in the store as soon as it is known."""
-    jobs = [(candidate, mode) for candidate in candidates for mode in options.modes if _applies(mode, candidate)]
+    def kind(self, kind: str) -> None:
+        options = self.options
+        ideas = list(FINDERS[kind](self.maker.workshop, self.maker.baseline, options, tuple(self.made.values())))
+        groups = list(dict.fromkeys(idea.group for idea in ideas))
+        self.num_candidates += len(groups)
+        chosen = set(groups[: options.max_candidates])
+        ideas = [idea for idea in ideas if idea.group in chosen]
+        with ThreadPoolExecutor(options.jobs or len(os.sched_getaffinity(0))) as pool:
+            results: list[Future[Task | str]] = [pool.submit(self.attempt, idea) for idea in ideas]
+            try:
+                for number, idea in enumerate(ideas, 1):
+                    if self.is_enough():
+                        break
+                    verdict = self.note(idea, results[number - 1].result())
+                    self.say(Progress(stage="tasks", done=number, total=len(ideas), note=verdict))
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
 
-    def attempt(name: str, candidate: Candidate, mode: Mode) -> Task | str:
-        return known if (known := ledger.known(name)) is not None else maker.attempt(candidate, mode)
+    def is_enough(self) -> bool:
+        return self.options.max_tasks is not None and len(self.made) >= self.options.max_tasks
 
-    tasks: dict[str, Task] = {}  # by cut patch: two candidates may come to the same cut
-    rejected: dict[str, str] = {}
-    tried = dict.fromkeys(options.modes, 0)
-    with ThreadPoolExecutor(options.jobs or len(os.sched_getaffinity(0))) as pool:
-        results: list[Future[Task | str]] = [pool.submit(attempt, _name(candidate, mode), candidate, mode) for candidate, mode in jobs]
-        try:
-            for number, (candidate, mode) in enumerate(jobs, 1):
-                name = _name(candidate, mode)
-                outcome = results[number - 1].result()
-                tried[mode] += 1
-                if isinstance(outcome, Task) and outcome.cut in tasks:
-                    outcome = f"same cut as {tasks[outcome.cut].id}"
-                if isinstance(outcome, Task):
-                    tasks[outcome.cut] = outcome
-                    maker.store.add(outcome)
-                else:
-                    rejected[name] = outcome
-                if ledger.known(name) is None:
-                    ledger.add(name, outcome)
-                verdict = outcome.id if isinstance(outcome, Task) else f"no task of {name}: {outcome}"
-                say(Progress(stage="tasks", done=number, total=len(jobs), note=verdict))
-                if options.max_tasks is not None and len(tasks) >= options.max_tasks:
-                    break
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-    return list(tasks.values()), rejected, tried
+    def attempt(self, idea: Idea) -> Task | str:
+        return known if (known := self.ledger.known(idea.name)) is not None else self.maker.attempt(idea)
 
-
-def _name(candidate: Candidate, mode: Mode) -> str:
-    return f"{mode} {candidate.kind} {candidate.name}"
+    def note(self, idea: Idea, outcome: Task | str) -> str:
+        """What is said of it."""
+        self.rows[idea.row] = self.rows.get(idea.row, 0) + 1
+        if isinstance(outcome, Task) and outcome.cut in self.made:
+            outcome = f"same cut as {self.made[outcome.cut].task.id}"
+        if isinstance(outcome, Task):
+            self.made[outcome.cut] = Made(task=outcome, idea=idea)
+            self.maker.store.add(outcome)
+        else:
+            self.rejected[idea.name] = outcome
+        if self.ledger.known(idea.name) is None:
+            self.ledger.add(idea.name, outcome)
+        return outcome.id if isinstance(outcome, Task) else f"no task of {idea.name}: {outcome}"
 
 
 def _describe(store: TaskStore, report: BuildReport, source: str) -> None:

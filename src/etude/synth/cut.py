@@ -95,17 +95,18 @@ def is_protected(definition: Definition) -> bool:
     return dunder and any(not (isinstance(base, ast.Name) and base.id == "object") for base in bases)
 
 
-def render(closure: Closure, stubs: Iterable[Definition] = ()) -> dict[str, bytes | None]:
-    """path -> new bytes, None for a removed file; only files that change. CutError where an edit would not parse."""
-    edits: dict[str, Edits] = {path: Edits() for path in closure.by_path}
-    for path, nodes in closure.by_path.items():
-        for node in nodes:
+def render(closure: Closure, stubs: Iterable[Definition] = (), *, paths: Iterable[str] | None = None) -> dict[str, bytes | None]:
+    """path -> new bytes, None for a removed file; only files that change, of `paths` if given. CutError where an edit would not parse."""
+    chosen = closure.by_path.keys() | closure.gone.files.keys() if paths is None else set(paths)
+    edits: dict[str, Edits] = {path: Edits() for path in closure.by_path if path in chosen}
+    for path in edits:
+        for node in closure.by_path[path]:
             (edits[path].statements if isinstance(node, ast.stmt) else edits[path].elements).add(node)  # type: ignore[arg-type]
     for definition in stubs:
         if isinstance(definition.node, FunctionNode):
             edits.setdefault(definition.path, Edits()).stubs.add(definition.node)
     out: dict[str, bytes | None] = {}
-    for path in sorted(edits.keys() | closure.gone.files.keys()):
+    for path in sorted(edits.keys() | (closure.gone.files.keys() & chosen)):
         if path in closure.gone.files:
             out[path] = None
             continue

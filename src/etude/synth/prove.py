@@ -1,4 +1,4 @@
-"""Does a cut hold? Everything is measured in sandboxes, nothing is predicted.
+"""Does a change hold? Everything is measured in sandboxes, nothing is predicted.
 
     agent's tree    source cut, the feature's tests gone: what the agent sees
     hidden tree     source cut, all original tests there: what is graded
@@ -22,7 +22,8 @@ from pathlib import Path
 
 from etude.grade.runner import Order, TestRun
 from etude.synth.candidates import Candidate
-from etude.synth.cut import Cut, CutError, Mode, cut_sources, render
+from etude.synth.cut import Cut, CutError, Mode, render
+from etude.synth.proposal import Proposal, propose_candidate
 from etude.synth.reduce import path_of, reduce_tests
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
@@ -34,9 +35,9 @@ SLOW_S = 4.0  # a longer suite is first run where the feature's tests are
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A cut that holds."""
+    """A change that holds."""
 
-    cut: Cut
+    proposal: Proposal
     source_changes: Changes  # the hidden tree
     changes: Changes  # the agent's tree
     fail_to_pass: tuple[str, ...]
@@ -46,23 +47,35 @@ class Proof:
     hidden_tree: Path
     agent_tree: Path
 
+    @property
+    def cut(self) -> Cut:
+        return self.proposal.cut
+
 
 def prove(workshop: Workshop, baseline: Baseline, candidate: Candidate, mode: Mode, folder: Path) -> Proof:
-    """Makes the two trees in `folder`. Raises Rejected."""
+    """A cut of a candidate. Makes the two trees in `folder`. Raises Rejected."""
     try:
-        cut = cut_sources(workshop.index, workshop.layout.sources, candidate.targets, mode)
-        trial = _Trial(workshop, baseline, candidate, cut, folder)
-        return trial.remove() if mode == "remove" else trial.stub()
+        return prove_change(workshop, baseline, propose_candidate(workshop, candidate, mode), folder)
+    except CutError as error:
+        raise Rejected(str(error)) from None
+
+
+def prove_change(workshop: Workshop, baseline: Baseline, proposal: Proposal, folder: Path) -> Proof:
+    """Any change of sources. Makes the two trees in `folder`. Raises Rejected."""
+    try:
+        trial = _Trial(workshop, baseline, proposal, folder)
+        return trial.remove() if proposal.mode == "remove" else trial.stub()
     except CutError as error:
         raise Rejected(str(error)) from None
 
 
 class _Trial:
-    """One candidate in one mode."""
+    """One proposal."""
 
-    def __init__(self, workshop: Workshop, baseline: Baseline, candidate: Candidate, cut: Cut, folder: Path) -> None:
-        self.workshop, self.baseline, self.candidate, self.cut = workshop, baseline, candidate, cut
-        self.source_changes = render(cut.closure, cut.stubbed)
+    def __init__(self, workshop: Workshop, baseline: Baseline, proposal: Proposal, folder: Path) -> None:
+        self.workshop, self.baseline, self.proposal, self.cut = workshop, baseline, proposal, proposal.cut
+        self.source_changes = proposal.source_changes
+        self.reaching = baseline.stable if proposal.tests is None else proposal.tests
         self.hidden, self.agent = folder / "hidden", folder / "agent"
         write_tree(workshop.files, self.source_changes, self.hidden, workshop.bytecode)
         self.feature: set[Definition] = set()  # test functions known to be the feature's
@@ -91,7 +104,7 @@ class _Trial:
 
     def stub(self) -> Proof:
         if self.baseline.seconds > SLOW_S:
-            self.note(self.failing_hidden(self.candidate.tests, "plain"))
+            self.note(self.failing_hidden(self.reaching, "plain"))
         run = self.run(self.hidden, imports=True)
         if run.collect_errors:
             raise Rejected(f"collection breaks: {run.collect_errors[0]}")
@@ -109,7 +122,7 @@ class _Trial:
         closure = self.cut.closure.copy()
         feature = sorted(self.feature, key=lambda definition: definition.key)
         gone = reduce_tests(closure, self.workshop.layout.tests, feature, self.cut.culprits)
-        self.changes = render(closure, self.cut.stubbed)
+        self.changes = {**self.source_changes, **render(closure, paths=self.workshop.layout.tests)}
         shutil.rmtree(self.agent, ignore_errors=True)
         write_tree(self.workshop.files, self.changes, self.agent, self.workshop.bytecode)
         self.gone = frozenset(id for id, test in self.baseline.tests.items() if test is not None and test.key in gone)
@@ -126,7 +139,7 @@ class _Trial:
             raise Rejected(f"collection breaks: {run.collect_errors[0]}")
         self.expect(run, self.baseline.collected - self.gone)
         failing = frozenset(id for id in self.baseline.stable - self.gone if run.outcomes.get(id) != "passed")
-        others = failing - self.candidate.tests
+        others = failing - self.reaching
         if others:
             raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
         return failing
@@ -165,7 +178,7 @@ class _Trial:
 
     def functions(self, failing: frozenset[str], run: TestRun | None = None) -> set[Definition]:
         """The test functions behind ids, which are the feature's as they reach it."""
-        others = failing - self.candidate.tests
+        others = failing - self.reaching
         if others and run:
             raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
         found = {id: self.baseline.tests.get(id) for id in failing}
@@ -178,7 +191,7 @@ class _Trial:
         """Test functions that reach the feature and name a removed member of a class: attributes cannot be resolved statically."""
         names = {definition.name for definition in self.cut.removed if definition.owner is not None}
         found: set[Definition] = set()
-        for id in self.candidate.tests if names else ():
+        for id in self.reaching if names else ():
             test = self.baseline.tests.get(id)
             if test is not None and not names.isdisjoint(self.workshop.index.unit_of(test).words):
                 found.add(test)
@@ -199,10 +212,10 @@ class _Trial:
         left = self.baseline.stable - self.gone
         if not left:
             raise Rejected("no other test is left")
-        if not fail_to_pass & self.candidate.tests:
+        if not fail_to_pass & self.reaching:
             raise Rejected("no test that reaches it fails without it")
         return Proof(
-            cut=self.cut,
+            proposal=self.proposal,
             source_changes=self.source_changes,
             changes=self.changes,
             fail_to_pass=tuple(sorted(fail_to_pass)),

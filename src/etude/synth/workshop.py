@@ -194,8 +194,9 @@ def write_tree(files: Mapping[str, Path], changes: Changes, folder: Path, byteco
                 _link(bytecode[path], Path(importlib.util.cache_from_source(str(folder / path))))
     for path, data in changes.items():
         if data is not None:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(data)
-            (folder / path).chmod(files[path].stat().st_mode & 0o777)
+            (folder / path).chmod(files[path].stat().st_mode & 0o777 if path in files else 0o644)
     folder.chmod(0o755)
 
 
