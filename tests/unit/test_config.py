@@ -4,10 +4,22 @@ from dataclasses import fields, replace
 
 import pytest
 
-from etude.config import AgentConfig, Config, EvaluateConfig, ModelConfig, RLConfig, TasksConfig, WarmupConfig, from_toml, to_toml
+from etude.config import (
+    AgentConfig,
+    Config,
+    EvaluateConfig,
+    ModelConfig,
+    PoolConfig,
+    RLConfig,
+    TasksConfig,
+    WarmupConfig,
+    from_toml,
+    to_toml,
+)
 
 KNOBS = {
     "tasks": "source candidates mode held_out_share easiest",
+    "pool": ("draw url max_draws decay stale_share unsolved_share exploration oversample grow frontier deadline_s wait"),
     "model": "path dtype threads",
     "agent": "turns context_tokens turn_tokens observation_chars instruction_chars temperature shaping",
     "warmup": "steps batch per_task checkpoint_every lr hinted_share bad_call_rate",
@@ -50,6 +62,10 @@ def test_a_wrong_key_or_value_in_toml_is_named(text, named):
     ("make", "named"),
     [
         (lambda: TasksConfig(held_out_share=1.0), "tasks.held_out_share"),
+        (lambda: PoolConfig(draw="random"), "pool.draw"),
+        (lambda: PoolConfig(decay=0.0), "pool.decay"),
+        (lambda: PoolConfig(unsolved_share=0.6), "pool.unsolved_share"),
+        (lambda: PoolConfig(draw="uniform", grow=True), "pool.grow"),
         (lambda: ModelConfig(dtype="float16"), "model.dtype"),
         (lambda: AgentConfig(turns=0), "agent.turns"),
         (lambda: WarmupConfig(lr=0.0), "warmup.lr"),
