@@ -17,7 +17,6 @@ Not here: any work. Each verb calls one function of the stage it names.
 import errno
 import os
 import sys
-import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,6 +27,7 @@ from cyclopts.config import Dict
 from etude import __version__
 from etude.config import Config
 from etude.errors import EtudeError, UserError, printable
+from etude.toml import read_toml
 
 HELP = """Post-training for coding agents: real repositories in, a better model out.
 
@@ -285,12 +285,7 @@ def _with_config(
 
 def _read_toml(path: Path) -> dict[str, Any]:
     """Sections are tables; what is in them is checked with the options of the command line."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"no configuration file {path} ({error.strerror}); name an existing TOML file after --config") from None
-    except ValueError as error:  # not TOML, not UTF-8
-        raise UserError(f"{path} is no TOML file: {error}") from None
+    found = read_toml(path)
     for section in fields(Config)[1:]:
         if not isinstance(found.get(section.name, {}), dict):
             raise UserError(

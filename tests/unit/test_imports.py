@@ -15,6 +15,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "etude"
 TIERS = (
     ("types", "errors"),
+    ("toml",),
     ("config", "records"),
     ("sandbox", "render", "metrics", "view", "fanout", "optim", "parallel", "corpus", "plan", "tree", "runfolder"),
     ("store", "split"),

@@ -6,15 +6,15 @@ defaults). Out: PlanConfig. Every key is checked; UserError names the key, what 
 Not here: parameter shapes (shapes.py), degrees that fit a world (layout.py).
 """
 
-import difflib
 import json
-import tomllib
+import math
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args
 
 from etude.errors import UserError
+from etude.toml import read_table, read_toml
 
 Variant = Literal["standard", "symmetric", "gram", "gram-symmetric"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -225,6 +225,11 @@ NEEDED: dict[str, tuple[str, ...]] = {
 }
 """model_type -> the dimensions that it needs beside those that every model has."""
 MAY_BE_ZERO = ("q_lora_rank", "first_k_dense_replace", "n_shared_experts")
+LINKS = ("intra_bytes_per_s", "inter_bytes_per_s")
+LATENCIES = ("collective_latency_s", "message_latency_s")
+LEAST, MOST = 1e-12, 1e30
+"""What is called a number above 0: products of two stay finite and above 0."""
+MOST_RANKS, MOST_LAYERS = 1 << 24, 10_000
 ALIASES = {"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts"}
 
 
@@ -236,18 +241,19 @@ def load_plan_config(path: Path, *, ranks: int | None) -> PlanConfig:
         return checked(PlanConfig(model=read_hf(path), cluster=Cluster(ranks=ranks)))
     if not path.is_file():
         raise UserError(f"no file {path}; give a plan's TOML file or a Hugging Face folder with config.json")
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {error}") from None
+    tables = read_toml(path)
     if ranks is not None and isinstance(tables.setdefault("cluster", {}), dict):
         tables["cluster"]["ranks"] = ranks
     model = tables.get("model")
     if isinstance(model, dict) and "path" in model:
         if len(model) > 1:
             raise UserError(f"[model] has `path` and other keys; with `path` the dimensions come from its config.json: keep one ({path})")
-        tables["model"] = read_hf(path.parent / str(model["path"]))
-    config: PlanConfig = read_table(PlanConfig, tables, str(path), "")
+        if not isinstance(model["path"], str):
+            raise UserError(f"{path}: `model.path` is {model['path']!r}, expected str")
+        tables["model"] = read_hf(path.parent / model["path"])
+    elif isinstance(model, dict):
+        tables["model"] = read_model(model, str(path))
+    config: PlanConfig = read_table(PlanConfig, tables, file=str(path))
     return checked(replace(config, chips=CHIPS | config.chips))
 
 
@@ -258,78 +264,40 @@ def read_hf(path: Path) -> ModelDims:
         raise UserError(f"no {file}; give a folder that `save_pretrained` or a model hub wrote")
     try:
         whole = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is not JSON: {error}") from None
+    parts = {name: whole.get(name) or {} for name in ("text_config", "vision_config")} if isinstance(whole, dict) else {}
+    if not parts or not all(isinstance(part, dict) for part in parts.values()):
+        raise UserError(f"{file} is no model's config.json: the file and its text_config and vision_config must be JSON objects")
     model_type = whole.get("model_type")
-    data = whole | whole.get("text_config", {}) | {"model_type": model_type}
+    data = whole | parts["text_config"] | {"model_type": model_type}
     data = {ALIASES.get(key, key): value for key, value in data.items()}
     if model_type == "qwen3_moe" and (data.get("decoder_sparse_step", 1) != 1 or data.get("mlp_only_layers")):
         raise UserError(f"{file} mixes dense and expert layers (decoder_sparse_step, mlp_only_layers); write its dimensions as TOML")
-    if model_type in ("llama", "mistral", "qwen2") and data.get("head_dim") is None:
-        data["head_dim"] = data.get("hidden_size", 0) // max(1, data.get("num_attention_heads") or 1)
+    width, heads = data.get("hidden_size"), data.get("num_attention_heads")
+    if model_type in ("llama", "mistral", "qwen2") and data.get("head_dim") is None and isinstance(width, int) and isinstance(heads, int):
+        data["head_dim"] = width // max(1, heads)
     kept = {one.name: data[one.name] for one in fields(ModelDims) if data.get(one.name) is not None and one.name != "vision"}
     if "q_lora_rank" in data and data["q_lora_rank"] is None:
         kept["q_lora_rank"] = 0
-    vision = whole.get("vision_config")
-    if vision is not None:
+    vision = parts["vision_config"]
+    if vision:
         kept["vision"] = {one.name: vision[one.name] for one in fields(VisionDims) if one.name in vision}
     kept["name"] = file.parent.resolve().name
-    model: ModelDims = read_table(ModelDims, kept, str(file), "model")
+    return read_model(kept, str(file))
+
+
+def read_model(data: dict[str, Any], file: str) -> ModelDims:
+    """The table [model]; UserError where a dimension is missing that the family needs."""
+    data = {ALIASES.get(key, key): value for key, value in data.items()}
+    model: ModelDims = read_table(ModelDims, data, file=file, where="model")
+    for name in NEEDED.get(model.model_type, ()):
+        if name not in data:
+            zero = " (0 where the model has none)" if name in MAY_BE_ZERO else ""
+            raise UserError(f"{file}: [model] lacks `{name}`, which {model.model_type} needs; add it{zero}")
     return model
-
-
-def read_table(cls: Any, data: Any, file: str, where: str) -> Any:
-    """The dataclass `cls` from a TOML table; unknown, missing and wrongly typed keys raise UserError."""
-    if isinstance(data, cls):
-        return data
-    if not isinstance(data, dict):
-        raise UserError(f"{file}: `{where}` is {data!r}, expected a table [{where}]")
-    known = {one.name: one for one in fields(cls)}
-    table = f"[{where}]" if where else "the top level"
-    if cls is ModelDims:
-        data = {ALIASES.get(key, key): value for key, value in data.items()}
-    for key in data:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"allowed are {', '.join(known)}"
-            raise UserError(f"{file}: {table} has no key `{key}`; {hint}")
-    values = {}
-    for name, one in known.items():
-        if name in data:
-            values[name] = read_value(one.type, data[name], file, f"{where}.{name}" if where else name)
-        elif one.default is MISSING and one.default_factory is MISSING:
-            raise UserError(f"{file}: {table} lacks `{name}`; add it ({getattr(one.type, '__name__', one.type)})")
-    if cls is ModelDims:
-        for name in NEEDED.get(values["model_type"], ()):
-            if name not in values:
-                zero = " (0 where the model has none)" if name in MAY_BE_ZERO else ""
-                raise UserError(f"{file}: {table} lacks `{name}`, which {values['model_type']} needs; add it{zero}")
-    return cls(**values)
-
-
-def read_value(kind: Any, value: Any, file: str, where: str) -> Any:
-    options = get_args(kind)
-    if get_origin(kind) is Literal:
-        if value not in options:
-            raise UserError(f"{file}: `{where}` is {value!r}, allowed are {', '.join(map(repr, options))}")
-        return value
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise UserError(f"{file}: `{where}` is {value!r}, expected a list")
-        return tuple(read_value(options[0], one, file, where) for one in value)
-    if get_origin(kind) is dict:
-        if not isinstance(value, dict):
-            raise UserError(f"{file}: `{where}` is {value!r}, expected a table")
-        return {name: read_table(options[1], one, file, f"{where}.{name}") for name, one in value.items()}
-    if type(None) in options:
-        return read_value(options[0], value, file, where)
-    if hasattr(kind, "__dataclass_fields__"):
-        return read_table(kind, value, file, where)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise UserError(f"{file}: `{where}` is {value!r}, expected {kind.__name__}")
-    return value
 
 
 def checked(config: PlanConfig) -> PlanConfig:
@@ -348,16 +316,29 @@ def checked(config: PlanConfig) -> PlanConfig:
         raise UserError(f"first_k_dense_replace is {model.first_k_dense_replace}, more than the {model.num_hidden_layers} layers")
     if model.num_experts_per_tok > model.n_routed_experts:
         raise UserError(f"num_experts_per_tok is {model.num_experts_per_tok}, more than the {model.n_routed_experts} experts")
-    check_numbers(
-        "cluster", config.cluster, ("gpus_per_node", "ranks", "intra_bytes_per_s", "inter_bytes_per_s", "efficiency", "usable_hbm")
-    )
+    if model.vision is not None:
+        check_numbers("model.vision", model.vision, [one.name for one in fields(VisionDims)])
+        check_each("model.vision.merge_kernel_size", model.vision.merge_kernel_size or (0,))
+    check_numbers("cluster", config.cluster, ("gpus_per_node", "ranks", *LINKS, "efficiency", "usable_hbm"))
     check_numbers(
         "optimizer", config.optimizer, ("steps", "wire_bytes", "momentum_bytes", "bucket_bytes", "max_inflight", "batch", "target_s")
     )
     check_numbers("training", config.training, ("tokens_per_rank", "weight_bytes", "master_bytes", "gradient_bytes", "logit_chunk_tokens"))
+    check_numbers("search", config.search, ("shown",))
+    for table, record, names in (("cluster", config.cluster, LATENCIES), ("search", config.search, ("max_replicate",))):
+        for name in names:
+            if not 0 <= getattr(record, name) < math.inf:
+                raise UserError(f"{table}.{name} is {getattr(record, name)}, allowed is a number of 0 or more")
+    for table, record, name, most in (("cluster", config.cluster, "ranks", MOST_RANKS), ("model", model, "num_hidden_layers", MOST_LAYERS)):
+        if getattr(record, name) > most:
+            raise UserError(f"{table}.{name} is {getattr(record, name)}, allowed is {most} at most: more would take minutes to search")
+    check_each("report.ranks", config.report.ranks)
+    check_each("report.efficiencies", config.report.efficiencies, most=1.0)
     for name, share in (("efficiency", config.cluster.efficiency), ("usable_hbm", config.cluster.usable_hbm)):
         if share > 1:
             raise UserError(f"cluster.{name} is {share}, a share of the peak: give a number above 0 and up to 1")
+    for name, chip in config.chips.items():
+        check_numbers(f"chips.{name}", chip, [one.name for one in fields(Chip)])
     for name in (config.cluster.chip, *config.report.chips):
         config.chip(name)
     if config.layout is not None and (config.layout.expert is None) != (model.n_routed_experts == 0):
@@ -377,5 +358,12 @@ def unused(model: ModelDims) -> list[str]:
 def check_numbers(table: str, record: Any, names: Sequence[str]) -> None:
     for name in names:
         value = getattr(record, name)
-        if not 0 < value < float("inf"):
-            raise UserError(f"{table}.{name} is {value}, allowed is a number above 0")
+        if not isinstance(value, tuple):
+            check_each(f"{table}.{name}", (value,))
+
+
+def check_each(name: str, values: Sequence[float], most: float = MOST) -> None:
+    for value in values:
+        if not LEAST <= value <= most:
+            upper = "" if most == MOST else f" and up to {most:g}"
+            raise UserError(f"{name} is {value}, allowed is a number above 0{upper}")

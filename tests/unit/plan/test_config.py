@@ -100,7 +100,7 @@ def test_a_chip_may_be_described(tmp_path):
 
 def test_no_file_no_toml_no_ranks(tmp_path):
     assert "no file" in complaint(tmp_path / "none.toml")
-    assert "is not TOML" in complaint(written(tmp_path, "[model\n"))
+    assert "is no TOML file" in complaint(written(tmp_path, "[model\n"))
     assert "--ranks" in complaint(tmp_path)
     assert "config.json" in complaint(tmp_path, ranks=8)
     (tmp_path / "config.json").write_text("{", encoding="utf-8")
