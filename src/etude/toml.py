@@ -4,8 +4,8 @@
     config = read_table(Config, values, file=str(path))    # UserError: an unknown, missing or wrongly typed key, a value not allowed
     text = write_toml(asdict(config))
 
-Types of fields: bool, int, float (whole numbers too), str, Literal, X | None, tuple[X, ...], tuple[X, Y], dict[str, X], dataclasses, and Any,
-which is what TOML has but dates. A dataclass' own checks raise ValueError (`require`); that is a UserError here.
+Types of fields: bool, int, float (whole numbers too), str, Literal, X | None, tuple[X, ...], tuple[X, Y], dict[str, X], dataclasses, and
+Any, which is what TOML has but dates. A dataclass' own checks raise ValueError (`require`); that is a UserError here.
 
 Not here: which keys there are (the stages' config.py).
 """

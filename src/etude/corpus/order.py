@@ -4,7 +4,8 @@ An epoch of a source is a permutation of its documents, drawn from (seed, source
 
     split     documents one after another, a row every T tokens; a document that crosses a row's end goes on in the next row, as a document
               of its own that starts at position 0. Every token of an epoch is in exactly one row.
-    whole     (conversations) the next document goes into the row if it fits, else into a new one; one longer than T is cut to T.
+    whole     (conversations) the next document goes into the row if it fits, else into a new one; one longer than T is cut to T, and left
+              out where that cuts off all that it trains on.
 
 The rows of an epoch come in an order that is drawn too, else a long document would fill whole batches. The rest of a row is padding: a
 document of its own, trained on nowhere. Row g of a mixture comes from the source that is furthest behind
@@ -82,6 +83,13 @@ class Stream:
         self.sets, self.shares = list(sets), [weight / total for weight in weights]
         self.seq_len, self.seed, self.whole, self.pad = seq_len, seed, whole, pad
         self._epochs: dict[int, tuple[int, _Epoch]] = {}
+        self.kept: list[Ints | None] = [_with_targets(tokens, seq_len) if whole else None for tokens in self.sets]
+        """per source the documents that are used; None: all"""
+        for tokens, kept in zip(self.sets, self.kept, strict=True):
+            if kept is not None and not len(kept):
+                raise UserError(
+                    f"source {tokens.about['source']}: no conversation has a token to train on within {seq_len} tokens; raise seq_len"
+                )
 
     def epoch(self, source: int, epoch: int) -> "_Epoch":
         """The rows of one epoch; the last one asked for is kept."""
@@ -89,7 +97,9 @@ class Stream:
         if kept is None or kept[0] != epoch:
             tokens = self.sets[source]
             key = f"{self.seed} {tokens.name} {epoch}"
-            order = permutation(tokens.num_documents, key)
+            documents = self.kept[source]
+            order = permutation(tokens.num_documents if documents is None else len(documents), key)
+            order = order if documents is None else documents[order]
             kept = (epoch, _Epoch(tokens.lengths[order], order, self.seq_len, self.whole, key))
             self._epochs[source] = kept
         return kept[1]
@@ -140,6 +150,18 @@ class Stream:
             counted = tokens.trained[begin + 1 : last].astype(bool)
             following[: len(counted)][~counted] = IGNORED
         return found[: segment.length], following
+
+
+def _with_targets(tokens: TokenSet, seq_len: int) -> Ints:
+    """The documents of which some token is trained on when they are cut to a row."""
+    if tokens.trained is None:
+        return np.flatnonzero(tokens.lengths > 1).astype(np.int64)
+    ends = tokens.offsets.astype(np.int64)
+    found = [
+        i for i, (first, last) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+        if tokens.trained[first + 1 : min(last, first + seq_len + 1)].any()
+    ]  # fmt: skip
+    return np.asarray(found, dtype=np.int64)
 
 
 class _Epoch:

@@ -3,17 +3,21 @@
 In: a `Source`. Out: an iterator of `Document`, always in the same order, and a count of what was refused and why:
 
     large      above max_bytes           binary    has NUL bytes
-    encoding   not UTF-8                 empty     nothing but white space
+    encoding   not UTF-8                 empty     nothing but white space, or null
 
-A broken line of JSON is no refusal but an error that names it. Hidden folders, links, __pycache__ and node_modules are not entered.
+A broken line of JSON is no refusal but an error that names it. Hidden folders, links, __pycache__ and node_modules are not entered; pipes
+and devices are not read. All that the system refuses (a file that has gone, permissions) is a UserError with the file's name.
 
 Not here: tokens (tokens.py), chat templates.
 """
 
+import contextlib
 import hashlib
 import importlib
 import json
+import math
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,8 +57,8 @@ class Source:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UserError(f"source {self.path}: kind {self.kind!r}; allowed are {', '.join(KINDS)}")
-        if not self.weight > 0:
-            raise UserError(f"source {self.path}: weight {self.weight}; it must be above 0 (leave the source out instead)")
+        if not 0 < self.weight < math.inf:
+            raise UserError(f"source {self.path}: weight {self.weight}; it must be a number above 0 (leave the source out instead)")
         if self.max_bytes < 1:
             raise UserError(f"source {self.path}: max_bytes {self.max_bytes}; it must be 1 or more")
         if any(not suffix.startswith(".") for suffix in self.suffixes):
@@ -63,8 +67,12 @@ class Source:
     def resolved_kind(self) -> Kind:
         """UserError where the path is missing or its kind cannot be told."""
         path = Path(self.path)
-        if not path.exists():
-            raise UserError(f"source {self.path} does not exist; name a folder, a .jsonl file or a .parquet file")
+        with _telling(path):
+            kind = path.stat().st_mode if os.path.lexists(path) else None
+        if kind is None or not self.path:
+            raise UserError(f"source {self.path or repr('')} does not exist; name a folder, a .jsonl file or a .parquet file")
+        if not stat.S_ISDIR(kind) and not stat.S_ISREG(kind):
+            raise UserError(f"source {self.path} is neither a file nor a folder; pipes and devices cannot be read twice")
         if self.kind != "auto":
             return self.kind
         if path.is_dir():
@@ -83,6 +91,19 @@ class Document:
     """(role, content) in order; a conversation has no text"""
 
 
+@contextlib.contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    """What the system refuses is the user's to mend, wherever it shows."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot read {error.filename or path}: {error.strerror or error}; mend it, or name another source") from None
+
+
+def _refused_folder(error: OSError) -> None:
+    raise error  # os.walk would leave it out in silence
+
+
 def files(source: Source) -> list[Path]:
     """The files of a source, in the order in which they are read. UserError where there is none."""
     kind, path = source.resolved_kind(), Path(source.path)
@@ -90,13 +111,19 @@ def files(source: Source) -> list[Path]:
         return [path]
     suffixes = source.suffixes if kind == "folder" else (f".{kind}",)
     found = []
-    for folder, names, leaves in os.walk(path):
-        names[:] = [name for name in names if not name.startswith(".") and name not in SKIPPED_FOLDERS]
-        found += [Path(folder) / leaf for leaf in leaves if leaf.endswith(suffixes) and not leaf.startswith(".")]
-    found = sorted((file for file in found if not file.is_symlink()), key=lambda file: file.relative_to(path).as_posix())
+    links = 0
+    with _telling(path):
+        for folder, names, leaves in os.walk(path, onerror=_refused_folder):
+            names[:] = [name for name in names if not name.startswith(".") and name not in SKIPPED_FOLDERS]
+            for file in (Path(folder) / leaf for leaf in leaves if leaf.endswith(suffixes) and not leaf.startswith(".")):
+                links += file.is_symlink()
+                if stat.S_ISREG(file.lstat().st_mode):
+                    found.append(file)
     if not found:
-        raise UserError(f"source {source.path} has no file that ends in {', '.join(suffixes)}; set suffixes, or name another folder")
-    return found
+        aside = f" ({links} links are not followed)" if links else ""
+        ends = ", ".join(suffixes)
+        raise UserError(f"source {source.path} has no file that ends in {ends}{aside}; set suffixes, or name another folder")
+    return sorted(found, key=lambda file: file.relative_to(path).as_posix())
 
 
 def fingerprint(source: Source) -> str:
@@ -105,8 +132,9 @@ def fingerprint(source: Source) -> str:
     how = [source.resolved_kind(), source.field, source.messages_field, source.max_bytes]
     digest.update(json.dumps(how).encode())
     for file in files(source):
-        digest.update(f"\n{file.relative_to(source.path).as_posix()} {file.stat().st_size}\n".encode("utf-8", "surrogateescape"))
-        with file.open("rb") as data:
+        with _telling(file), file.open("rb") as data:
+            size = os.fstat(data.fileno()).st_size
+            digest.update(f"\n{file.relative_to(source.path).as_posix()} {size}\n".encode("utf-8", "surrogateescape"))
             while chunk := data.read(_CHUNK):
                 digest.update(chunk)
     return digest.hexdigest()
@@ -133,9 +161,10 @@ def documents(source: Source, *, chat: bool = False, refused: Refused | None = N
 
 
 def _file(file: Path, name: str, source: Source, refused: Refused) -> Document | None:
-    if file.stat().st_size > source.max_bytes:
-        return _refuse(refused, "large")
-    data = file.read_bytes()
+    with _telling(file):
+        if file.stat().st_size > source.max_bytes:
+            return _refuse(refused, "large")
+        data = file.read_bytes()
     if b"\0" in data:
         return _refuse(refused, "binary")
     try:
@@ -152,6 +181,8 @@ def _checked(text: str, name: str, source: Source, refused: Refused) -> Document
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError:  # a lone surrogate
         return _refuse(refused, "encoding")
+    if "\0" in text:
+        return _refuse(refused, "binary")
     return Document(name=name, text=text) if size <= source.max_bytes else _refuse(refused, "large")
 
 
@@ -161,14 +192,15 @@ def _refuse(refused: Refused, why: str) -> Document | None:
 
 
 def _json_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    with file.open("rb") as data:
+    with _telling(file), file.open("rb") as data:
         for number, line in enumerate(data, 1):
             if not line.strip():
                 continue
             try:
-                yield number, json.loads(line)
-            except ValueError as error:  # also bytes that are no UTF-8
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:  # also bytes that are no UTF-8
                 raise UserError(f"{file}:{number}: not JSON ({error}); mend or remove the line") from None
+            yield number, row
 
 
 def _parquet_rows(file: Path, column: str) -> Iterator[tuple[int, Any]]:
@@ -176,21 +208,31 @@ def _parquet_rows(file: Path, column: str) -> Iterator[tuple[int, Any]]:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise UserError(f"{file}: parquet needs pyarrow; run `pip install pyarrow`, or convert the file to .jsonl") from None
-    opened = parquet.ParquetFile(file)
-    if column not in opened.schema_arrow.names:
-        raise UserError(f"{file} has no column {column!r}, but {', '.join(opened.schema_arrow.names)}; set the source's field")
     number = 0
-    for batch in opened.iter_batches(columns=[column], batch_size=256):
-        for row in batch.to_pylist():
-            number += 1
-            yield number, row
+    try:
+        with parquet.ParquetFile(file) as opened:
+            names = opened.schema_arrow.names
+            if column not in names:
+                raise UserError(f"{file} has no column {column!r}, but {', '.join(names)}; set the source's field")
+            for batch in opened.iter_batches(columns=[column], batch_size=256):
+                rows = batch.to_pylist()
+                for row in rows:
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, LookupError, NotImplementedError) as error:  # Arrow's own errors are of these kinds
+        line = " ".join(str(error).split())[:200]
+        raise UserError(f"{file} is not a whole parquet file (after row {number}: {line}); make or fetch it again") from None
 
 
 def _text(row: Any, name: str, source: Source, refused: Refused) -> Document | None:
-    text = row.get(source.field) if isinstance(row, dict) else None
-    if not isinstance(text, str):
+    if not isinstance(row, dict) or source.field not in row:
         keys = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
         raise UserError(f"{source.path} {name}: no text under {source.field!r} (there is: {keys}); set the source's field")
+    text = row[source.field]
+    if text is None:
+        return _refuse(refused, "empty")
+    if not isinstance(text, str):
+        raise UserError(f"{source.path} {name}: {source.field!r} is of type {type(text).__name__}, not text; set the source's field")
     return _checked(text, name, source, refused)
 
 

@@ -6,7 +6,7 @@
                 about.json    counts, what was refused; written last
 
 The key is a hash of the source's bytes and the tokenizer, so a changed file or another tokenizer makes another folder. A folder is made
-aside and renamed: it is whole or absent, also where two processes make it at once.
+aside and renamed: it is whole or absent, also where two processes make it at once. One that was damaged since is made again.
 
 Not here: which documents come when (order.py).
 """
@@ -17,10 +17,10 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -32,7 +32,8 @@ from etude.corpus.sources import Document, Refused, Source, documents, fingerpri
 from etude.errors import UserError
 
 FORMAT = 1
-_BATCH = 256  # documents encoded at a time
+_BATCH, _BATCH_CHARS = 256, 4_000_000  # documents encoded at a time, and their text: an encoding takes a hundred times its bytes
+_ABANDONED_S = 3600.0  # without a write
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +68,37 @@ class TextEncoder:
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
         """With the tokenizer of a Hugging Face folder. UserError where it has none, or no end token."""
-        file = folder / "tokenizer.json"
-        if not file.is_file():
-            raise UserError(f"no tokenizer.json in {folder}; name a Hugging Face model folder with a fast tokenizer")
-        return cls(file.read_text(encoding="utf-8"), end_token(folder))
+        end = end_token(folder)
+        return cls((folder / "tokenizer.json").read_text(encoding="utf-8"), end)
 
     def encode(self, batch: Sequence[Document]) -> list[Encoded]:
         found = self._tokenizer.encode_batch([document.text for document in batch], add_special_tokens=False)
         return [Encoded([*encoding.ids, self.end]) for encoding in found]
 
 
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder. UserError where it has none, or a damaged one."""
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise UserError(f"no tokenizer.json in {folder}; name a Hugging Face model folder with a fast tokenizer")
+    try:
+        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises no other kind
+        raise UserError(f"{file} is damaged: {' '.join(str(error).split())[:200]}; fetch it again") from None
+
+
 def end_token(folder: Path) -> int:
     """Id of the token that ends a document: <|endoftext|> where the tokenizer has one, else its eos_token. UserError without either."""
-    tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer = read_tokenizer(folder)
     names = ["<|endoftext|>", "<|end_of_text|>", "[EOS]"]
     config = folder / "tokenizer_config.json"
     if config.is_file():
-        named = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
-        names.append(named.get("content", "") if isinstance(named, dict) else str(named or ""))
+        try:
+            about = json.loads(config.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{config} is no JSON: {error}; fetch it again") from None
+        named = about.get("eos_token") if isinstance(about, dict) else None
+        names.append(str(named.get("content", "")) if isinstance(named, dict) else str(named or ""))
     for name in names:
         found = tokenizer.token_to_id(name)
         if found is not None:
@@ -93,11 +107,11 @@ def end_token(folder: Path) -> int:
 
 
 class TokenSet:
-    """The tokens of one source. Opened by path, so that it can be told to other ranks."""
+    """The tokens of one source. Opened by path, so that it can be told to other ranks. ValueError where files are missing or cut short."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.about: dict[str, Any] = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        self.about: dict[str, Any] = _about(folder)
         self.tokens: NDArray[np.uint32] = np.memmap(folder / "tokens.bin", dtype=np.uint32, mode="r")
         self.offsets: NDArray[np.uint64] = np.fromfile(folder / "offsets.bin", dtype=np.uint64)
         self.trained: NDArray[np.uint8] | None = None
@@ -120,23 +134,65 @@ class TokenSet:
         return len(self.lengths)
 
 
+def _about(folder: Path) -> dict[str, Any]:
+    """about.json of a whole folder; ValueError where it is none."""
+    try:
+        about: dict[str, Any] = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        sizes = {"tokens.bin": 4 * about["tokens"], "offsets.bin": 8 * (about["documents"] + 1)}
+        if (folder / "trained.bin").exists():
+            sizes["trained.bin"] = about["tokens"]
+        for name, size in sizes.items():
+            if (folder / name).stat().st_size != size:
+                raise ValueError(f"{name} has not {size} bytes")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder} has no whole token files: {error}") from None
+    return about
+
+
+def cached(cache: Path, key: str) -> TokenSet | None:
+    """The whole tokens of that name, or None."""
+    try:
+        return TokenSet(cache / key)
+    except ValueError:
+        return None
+
+
 def tokenize(source: Source, encoder: Encoder, cache: Path) -> TokenSet:
     """The cached tokens of a source, made if they are not there. UserError where the source is unusable or holds no text."""
-    key = hashlib.sha256(f"{FORMAT} {encoder.fingerprint} {fingerprint(source)}".encode()).hexdigest()[:32]
-    target = cache / key
-    if not (target / "about.json").is_file():
+    content = fingerprint(source)
+    key = hashlib.sha256(f"{FORMAT} {encoder.fingerprint} {content}".encode()).hexdigest()[:32]
+    found = cached(cache, key)
+    if found is not None:
+        return found
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        _sweep(cache)
+        aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=cache))
         try:
-            cache.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=cache))
-        except OSError as error:
-            raise UserError(f"cannot write the token cache {cache}: {error.strerror}; set data.cache to a writable folder") from error
-        try:
-            _write(aside, source, encoder)
-            with contextlib.suppress(OSError):  # another process was quicker
-                os.rename(aside, target)
+            made = aside / key
+            made.mkdir()
+            _write(made, source, encoder)
+            if fingerprint(source) != content:
+                raise UserError(f"source {source.path} changed while it was read; start again when nothing writes to it")
+            if cached(cache, key) is None:  # else another process was quicker
+                with contextlib.suppress(OSError):  # nothing there
+                    os.rename(cache / key, aside / "damaged")
+                os.rename(made, cache / key)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    return TokenSet(target)
+        return TokenSet(cache / key)
+    except (OSError, ValueError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UserError(f"cannot write the token cache {cache}: {why}; make room, or set data.cache to another folder") from None
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what killed processes left."""
+    for left in cache.glob(".*-*"):
+        with contextlib.suppress(OSError):
+            last = max(path.stat().st_mtime for path in (left, *left.rglob("*")))
+            if time.time() - last > _ABANDONED_S:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _write(folder: Path, source: Source, encoder: Encoder) -> None:
@@ -146,20 +202,28 @@ def _write(folder: Path, source: Source, encoder: Encoder) -> None:
         for batch in _batches(documents(source, chat=encoder.chat, refused=refused)):
             for encoded in encoder.encode(batch):
                 ids = np.asarray(encoded.ids, dtype=np.uint32)
-                ids.tofile(tokens)
+                tokens.write(ids.data)  # tofile would not say why it failed
                 offsets.append(offsets[-1] + len(ids))
                 if encoded.trained is not None:
-                    np.asarray(encoded.trained, dtype=np.uint8).tofile(trained)
+                    trained.write(np.asarray(encoded.trained, dtype=np.uint8).data)
     if offsets[-1] == 0:
         why = ", ".join(f"{count} {name}" for name, count in sorted(refused.items())) or "no documents"
         raise UserError(f"source {source.path} holds no usable text ({why}); raise max_bytes, set suffixes, or name another source")
     if not encoder.chat:
         (folder / "trained.bin").unlink()
-    np.asarray(offsets, dtype=np.uint64).tofile(folder / "offsets.bin")
+    (folder / "offsets.bin").write_bytes(np.asarray(offsets, dtype=np.uint64).data)
     about = {"source": source.path, "documents": len(offsets) - 1, "tokens": offsets[-1], "refused": dict(sorted(refused.items()))}
     (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
 def _batches(found: Iterator[Document]) -> Iterator[list[Document]]:
-    while batch := list(islice(found, _BATCH)):
+    batch: list[Document] = []
+    chars = 0
+    for document in found:
+        batch.append(document)
+        chars += len(document.text)
+        if len(batch) == _BATCH or chars >= _BATCH_CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
         yield batch

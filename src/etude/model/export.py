@@ -46,7 +46,11 @@ from etude.model.shards import (
 )
 
 FILE_BYTES = 5_000_000_000
-COPIED = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
+COPIED = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "tokenizer.model", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+COPIED_WITH_WEIGHTS = ("generation_config.json", "preprocessor_config.json", "processor_config.json")  # of `like` only
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _ALIGN = 8
 
@@ -78,26 +82,41 @@ def export_model(
     UserError, before anything is written, where a trained weight cannot be brought back into the layout of `like`.
     """
     source = None if like is None else Folder(like)
-    layout = _new_layout(model) if source is None else find_layout(model, source.weights())
-    for conversion in layout.conversions:
-        _require_frozen(model, conversion)
+    layout = _new_layout(model) if source is None else _like(model, source)
     slots = _slots(model, layout, source, dtype, file_bytes)
     aside = target.with_name(f".{target.name}.partial")
     first = dist.get_rank() == 0
-    if first:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        _write_headers(aside, slots)
-    dist.barrier()
-    _write_shards(model, layout, source, slots, aside)
-    if source is not None:
-        _copy(layout, source, slots, aside)
-    dist.barrier()
-    if first:
-        _write_rest(aside, slots, config, packed=any(key.endswith("_packed") for key in slots), files_of=files_of or like)
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(aside, target)
-    dist.barrier()
+    try:
+        if first:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            _write_headers(aside, slots)
+        dist.barrier()
+        _write_shards(model, layout, source, slots, aside)
+        if source is not None:
+            _copy(layout, source, slots, aside)
+        dist.barrier()
+        if first:
+            packed = any(key.endswith("_packed") for key in slots)
+            _write_rest(aside, slots, config, packed=packed, files_of=files_of or like, like=like)
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(aside, target)
+        dist.barrier()
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)  # it may be what fills the disk
+        raise UserError(f"cannot write the model to {target}: {error.strerror or error}; make room or mend it, then export again") from None
+
+
+def check_export(model: nn.Module, like: Path) -> None:
+    """UserError where a trained weight could not be brought back into the layout of `like`."""
+    _like(model, Folder(like))
+
+
+def _like(model: nn.Module, source: Folder) -> Layout:
+    layout = find_layout(model, source.weights())
+    for conversion in layout.conversions:
+        _require_frozen(model, conversion)
+    return layout
 
 
 def _new_layout(model: nn.Module) -> Layout:
@@ -315,7 +334,7 @@ def _raw(source: Folder, key: str) -> list[str]:
     return [key + end for end in ("", "_packed", "_scale", "_shape", "_scale_inv") if key + end in source.entries]
 
 
-def _write_rest(folder: Path, slots: dict[str, Slot], config: Any, *, packed: bool, files_of: Path | None) -> None:
+def _write_rest(folder: Path, slots: dict[str, Slot], config: Any, *, packed: bool, files_of: Path | None, like: Path | None) -> None:
     files = sorted({slot.file for slot in slots.values()})
     if len(files) > 1:
         total = sum(_count(slot.shape) * slot.dtype.itemsize for slot in slots.values())
@@ -327,7 +346,7 @@ def _write_rest(folder: Path, slots: dict[str, Slot], config: Any, *, packed: bo
         for level in (about, *(value for value in about.values() if isinstance(value, dict))):
             level.pop("quantization_config", None)
         (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    for name in COPIED if files_of is not None else ():
-        assert files_of is not None
-        if (files_of / name).is_file():
-            shutil.copy(files_of / name, folder / name)
+    copies = [(files_of, name) for name in COPIED] + [(like, name) for name in COPIED_WITH_WEIGHTS]
+    for origin, name in copies:
+        if origin is not None and (origin / name).is_file():
+            shutil.copy(origin / name, folder / name)

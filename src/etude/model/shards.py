@@ -15,6 +15,7 @@ Not here: writing (export.py), which rank owns what (etude.parallel).
 
 import copy
 import json
+import math
 import re
 import struct
 from collections import defaultdict
@@ -118,7 +119,7 @@ class Folder:
         self.entries: dict[str, Entry] = {}
         index = path / "model.safetensors.index.json"
         if index.is_file():
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = _files_of(index)
         else:
             names = sorted(file.name for file in path.glob("*.safetensors"))
         if not names:
@@ -132,11 +133,16 @@ class Folder:
         for key, entry in self.entries.items():
             stem = key.removesuffix("_packed")
             if key.endswith(".weight_packed"):
-                columns = self.entries[f"{stem}_scale"].shape
+                scale = self.entries.get(f"{stem}_scale")
+                if len(entry.shape) != 2 or scale is None or len(scale.shape) != 2 or scale.shape[0] != entry.shape[0]:
+                    about = "is missing" if scale is None else f"has shape {scale.shape} for {entry.shape} packed"
+                    raise UserError(f"{self.path}: {stem}_scale {about}; only scales per group of a row are supported")
                 found[stem] = Weight(stem, (entry.shape[0], self._columns(stem, entry)), "int4")
-                if len(columns) != 2:
-                    raise UserError(f"{self.path}: {stem}_scale has shape {columns}; only scales per group of a row are supported")
             elif key.endswith(".weight") and f"{key}_scale_inv" in self.entries:
+                blocks = tuple(-(-size // FP8_BLOCK) for size in entry.shape)
+                if len(blocks) != 2 or self.entries[f"{key}_scale_inv"].shape != blocks:
+                    shape = self.entries[f"{key}_scale_inv"].shape
+                    raise UserError(f"{self.path}: {key}_scale_inv has shape {shape}, expected {blocks}: one for each 128 x 128 weights")
                 found[key] = Weight(key, entry.shape, "fp8")
             elif not re.search(r"\.weight_(scale|shape|scale_inv|zero_point|g_idx)$", key):
                 found[key] = Weight(key, entry.shape)
@@ -154,22 +160,47 @@ class Folder:
             return int.from_bytes(file.read(2 * size)[size:], "little", signed=True)
 
 
+def _files_of(index: Path) -> list[str]:
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if not all(isinstance(name, str) and Path(name).name == name for name in names):
+            raise ValueError("weight_map must name files of the folder")
+        return sorted(names)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{index} is no index of weights ({type(error).__name__}: {error}); fetch it again") from None
+
+
 def _header(folder: Path, name: str) -> Iterator[tuple[str, Entry]]:
     file = folder / name
     try:
+        length = file.stat().st_size
         with file.open("rb") as data:
             (size,) = struct.unpack("<Q", data.read(8))
+            if size > length - 8:
+                raise ValueError("it ends before its header does")
             header = json.loads(data.read(size))
         for key, about in header.items():
             if key != "__metadata__":
-                begin, end = about["data_offsets"]
-                yield key, Entry(name, about["dtype"], tuple(about["shape"]), 8 + size + begin, end - begin)
-                if 8 + size + end > file.stat().st_size:
-                    raise ValueError("it ends before its tensors do")
+                yield key, _entry(name, key, about, 8 + size, length)
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}; fetch the model again") from None
-    except (ValueError, KeyError, struct.error) as error:
-        raise UserError(f"{file} is not a whole safetensors file ({error}); fetch it again") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
+        raise UserError(f"{file} is not a whole safetensors file ({type(error).__name__}: {error}); fetch it again") from None
+
+
+def _entry(name: str, key: str, about: Any, start: int, length: int) -> Entry:
+    """ValueError and its like where the header's words about a tensor are not true."""
+    begin, end = about["data_offsets"]
+    shape, dtype = tuple(about["shape"]), about["dtype"]
+    if dtype not in DTYPES:
+        raise ValueError(f"{key} has the dtype {dtype}; known are {', '.join(DTYPES)}")
+    if not all(type(number) is int and number >= 0 for number in (begin, end, *shape)):
+        raise ValueError(f"{key} has the shape {shape} at {begin} to {end}")
+    if end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
+        raise ValueError(f"{key} has {end - begin} bytes, which is not {dtype} of shape {shape}")
+    if start + end > length:
+        raise ValueError("it ends before its tensors do")
+    return Entry(name, dtype, shape, start + begin, end - begin)
 
 
 class Reader:

@@ -7,39 +7,28 @@ A wrong value or an unknown key raises UserError with what it was, what is allow
 Not here: the loop (loop.py).
 """
 
-import dataclasses
-import difflib
-import json
-import tomllib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import Any, Literal, get_args
 
 from etude.corpus.sources import Source
 from etude.errors import UserError
+from etude.toml import read_table, read_toml, read_value, require, write_toml
 
+Kind = Literal["llama", "qwen3_moe", "deepseek_v3"]
 Schedule = Literal["constant", "linear", "cosine", "wsd"]
-SCHEDULES: tuple[Schedule, ...] = ("constant", "linear", "cosine", "wsd")
-KINDS = ("llama", "qwen3_moe", "deepseek_v3")
 DEFAULT = "default"
-RESUMABLE = ("mesh", "checkpoints", "device", "threads", "peak_flops")
+RESUMABLE = ("mesh", "checkpoints", "device", "threads", "peak_flops", "data")
 """what may differ between a run and its continuation: nothing that the result depends on, but for the order of sums"""
-
-
-def _require(name: str, value: Any, allowed: str, ok: bool, remedy: str) -> None:
-    if not ok:
-        raise UserError(f"{name} is {value!r}, allowed is {allowed}: {remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Init:
     """A model from scratch, by its dimensions, under the names of transformers' config.json; used where `model.path` is empty."""
 
-    kind: str = "llama"
-    """llama, qwen3_moe or deepseek_v3"""
+    kind: Kind = "llama"
     hidden_size: int = 256
     num_hidden_layers: int = 4
     intermediate_size: int = 688
@@ -58,11 +47,21 @@ class Init:
     """any further key of the model's config.json, e.g. kv_lora_rank"""
 
     def __post_init__(self) -> None:
-        _require("init.kind", self.kind, ", ".join(KINDS), self.kind in KINDS, "choose one of them, or load a folder with model.path")
-        for name in ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"):
-            _require(f"init.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
+        names = ["hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"]
+        if self.kind != "llama":
+            names += ["num_experts", "num_experts_per_tok", "moe_intermediate_size"]
+        for name in names:
+            require(f"init.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
+        ok = self.kind == "llama" or self.num_experts_per_tok <= self.num_experts
+        require("init.num_experts_per_tok", self.num_experts_per_tok, f"up to num_experts = {self.num_experts}", ok, "2 of 8 is usual")
         ok = self.num_attention_heads % self.num_key_value_heads == 0
-        _require("init.num_key_value_heads", self.num_key_value_heads, "a divisor of num_attention_heads", ok, "4 heads share 1, 2 or 4")
+        require("init.num_key_value_heads", self.num_key_value_heads, "a divisor of num_attention_heads", ok, "4 heads share 1, 2 or 4")
+        require("init.head_dim", self.head_dim, "an even number", self.head_dim % 2 == 0, "rotary embeddings turn pairs")
+        require("init.rope_theta", self.rope_theta, "a number above 0", 0 < self.rope_theta < math.inf, "10000 is usual")
+        ok = 0 < self.initializer_range < math.inf
+        require("init.initializer_range", self.initializer_range, "a number above 0", ok, "0.02 is usual")
+        twice = sorted({knob.name for knob in fields(self)} & set(self.more))
+        require("init.more", twice, "keys that [init] does not have itself", not twice, "set them in [init]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +77,6 @@ class Model:
     checkpoint: bool = False
     """keep only the input of each block, and compute the block again in backward: less memory, a third more work"""
 
-    def __post_init__(self) -> None:
-        allowed = ("float32", "bfloat16")
-        _require("model.compute_dtype", self.compute_dtype, " or ".join(allowed), self.compute_dtype in allowed, "choose one of them")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
@@ -91,6 +86,10 @@ class Mesh:
     cp: int = 1
     expert_replicate: int = 1
     ep: int = 1
+
+    def __post_init__(self) -> None:
+        for knob in fields(self):
+            require(f"mesh.{knob.name}", getattr(self, knob.name), "1 or more", getattr(self, knob.name) >= 1, "1 does not cut")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +109,12 @@ class OptimizerConfig:
     """the global norm is clipped to this"""
 
     def __post_init__(self) -> None:
-        _require("optimizer.name", self.name, "adamw or muon", self.name in ("adamw", "muon"), "choose one of them")
-        _require("optimizer.max_grad_norm", self.max_grad_norm, "above 0", self.max_grad_norm > 0, "inf: no clipping")
-        _require("optimizer.weight_decay", self.weight_decay, "0 or more", self.weight_decay >= 0, "0.1 is usual")
+        require("optimizer.max_grad_norm", self.max_grad_norm, "above 0", self.max_grad_norm > 0, "inf: no clipping")
+        ok = 0 <= self.weight_decay < math.inf
+        require("optimizer.weight_decay", self.weight_decay, "0 or more", ok, "0.1 is usual")
+        require("optimizer.betas", self.betas, "two of 0 up to below 1", all(0 <= beta < 1 for beta in self.betas), "[0.9, 0.95] is usual")
+        require("optimizer.momentum", self.momentum, "0 up to below 1", 0 <= self.momentum < 1, "0.95 is usual")
+        require("optimizer.eps", self.eps, "a number above 0", 0 < self.eps < math.inf, "1e-8 is usual")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,17 +145,21 @@ class Phase:
 
     def __post_init__(self) -> None:
         where = f"phase {self.name!r}: "
-        for name in ("steps", "seq_len", "batch", "micro_batch"):
-            _require(f"{where}{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
-        _require(f"{where}lr", self.lr, "above 0", self.lr > 0, "3e-4 suits a small model")
-        _require(f"{where}schedule", self.schedule, ", ".join(SCHEDULES), self.schedule in SCHEDULES, "choose one of them")
-        _require(f"{where}floor", self.floor, "0 to 1", 0 <= self.floor <= 1, "a share of lr")
+        for name in ("steps", "batch", "micro_batch"):
+            require(f"{where}{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
+        require(f"{where}seq_len", self.seq_len, "2 or more", self.seq_len >= 2, "a token is learnt from the one before it")
+        require(f"{where}lr", self.lr, "a number above 0", 0 < self.lr < math.inf, "3e-4 suits a small model")
+        require(f"{where}floor", self.floor, "0 to 1", 0 <= self.floor <= 1, "a share of lr")
         ok = self.warmup_steps >= 0 and self.decay_steps >= 0 and self.warmup_steps + self.decay_steps <= self.steps
         pair = (self.warmup_steps, self.decay_steps)
-        _require(f"{where}warmup_steps, decay_steps", pair, f"0 or more, together at most steps = {self.steps}", ok, "make them shorter")
+        require(f"{where}warmup_steps, decay_steps", pair, f"0 or more, together at most steps = {self.steps}", ok, "make them shorter")
         ok = self.decay_steps == 0 or self.schedule == "wsd"
-        _require(f"{where}decay_steps", self.decay_steps, "0 unless schedule is wsd", ok, "linear and cosine fall all the way")
-        _require(f"{where}sources", [], "one or more", bool(self.sources), "add a [[phases.sources]] table with a path")
+        require(f"{where}decay_steps", self.decay_steps, "0 unless schedule is wsd", ok, "linear and cosine fall all the way")
+        for name, remedy in (("factor", "2 doubles the context"), ("rope_theta", "10000 is usual")):
+            value = self.rope.get(name, 1.0)
+            ok = type(value) in (int, float) and 0 < value < math.inf
+            require(f"{where}rope.{name}", value, "a number above 0", ok, remedy)
+        require(f"{where}sources", [], "one or more", bool(self.sources), "add a [[phases.sources]] table with a path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +176,8 @@ class Checkpoints:
     """older ones are removed"""
 
     def __post_init__(self) -> None:
-        _require("checkpoints.every", self.every, "1 or more", self.every >= 1, "100 is the default")
-        _require("checkpoints.keep", self.keep, "1 or more", self.keep >= 1, "2 is the default")
+        require("checkpoints.every", self.every, "1 or more", self.every >= 1, "100 is the default")
+        require("checkpoints.keep", self.keep, "1 or more", self.keep >= 1, "2 is the default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,10 +202,10 @@ class PretrainConfig:
     phases: tuple[Phase, ...] = ()
 
     def __post_init__(self) -> None:
-        _require("device", self.device, "auto, cpu or cuda", self.device in ("auto", "cpu", "cuda"), "choose one of them")
-        _require("phases", [], "one or more", bool(self.phases), "add a [[phases]] table")
-        allowed = ("same", "float32", "bfloat16")
-        _require("export_dtype", self.export_dtype, ", ".join(allowed), self.export_dtype in allowed, "choose one of them")
+        require("threads", self.threads, "0 or more", self.threads >= 0, "0 is torch's choice")
+        ok = 0 <= self.peak_flops < math.inf
+        require("peak_flops", self.peak_flops, "0 or more", ok, "0 takes a known GPU's figure, or measures it")
+        require("phases", [], "one or more", bool(self.phases), "add a [[phases]] table")
 
     @property
     def num_steps(self) -> int:
@@ -218,127 +224,78 @@ def stages(config: PretrainConfig) -> list[str]:
 
 def load_pretrain_config(path: Path, overrides: Sequence[str] = ()) -> PretrainConfig:
     """From a TOML file; `overrides` are "key.key=value" with a TOML value (a bare word is a text). UserError for anything wrong."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; name an existing TOML file") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from None
+    found = read_toml(path)
     for override in overrides:
         _override(found, override)
-    return pretrain_config(found)
+    return pretrain_config(found, str(path))
 
 
-def pretrain_config(values: Mapping[str, Any]) -> PretrainConfig:
-    """From nested dicts, as TOML has them. UserError for an unknown key or a wrong value."""
-    _check_keys(values, PretrainConfig, "")
-    try:
-        return msgspec.convert(values, PretrainConfig)
-    except msgspec.ValidationError as error:
-        raise UserError(f"configuration: {error}") from None
+def pretrain_config(values: Mapping[str, Any], file: str = "configuration") -> PretrainConfig:
+    """From nested dicts, as TOML has them. UserError for an unknown key or a wrong value; it begins with `file`."""
+    config: PretrainConfig = read_table(PretrainConfig, values, file=file)
+    return config
 
 
 def parse_init(text: str) -> Init:
     """ "qwen3_moe:hidden_size=512,num_hidden_layers=8" -> Init. UserError for an unknown kind or dimension."""
     kind, _, rest = text.partition(":")
-    values: dict[str, Any] = {"kind": kind}
+    if kind not in get_args(Kind):
+        kinds = ", ".join(get_args(Kind))
+        raise UserError(f"--init {text!r}: {kind!r} is none of {kinds}; to continue a model, set model.path=FOLDER (or default) instead")
+    known, values, more = {knob.name for knob in fields(Init)} - {"kind", "more"}, {"kind": kind}, {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
-        if not equals:
+        if not equals or not key:
             raise UserError(f"--init {text!r}: {part!r} has no value; write kind:key=value,key=value")
-        (values if key in _known(Init) else values.setdefault("more", {}))[key] = _value(value)
-    return pretrain_config({"init": values, "phases": [{"sources": [{"path": "-"}]}]}).init
+        (values if key in known else more)[key] = read_value(value)
+    init: Init = read_table(Init, {**values, "more": more}, file=f"--init {text!r}", where="init")
+    return init
 
 
 def resumable(saved: PretrainConfig, given: PretrainConfig) -> None:
     """UserError where a run cannot be continued with another configuration; names the first key that differs."""
     for knob in fields(PretrainConfig):
-        before, now = getattr(saved, knob.name), getattr(given, knob.name)
-        if knob.name not in RESUMABLE and before != now:
+        if knob.name in RESUMABLE:
+            continue
+        found = _difference(asdict(saved)[knob.name], asdict(given)[knob.name], knob.name)
+        if found:
             raise UserError(
-                f"the run was begun with another {knob.name!r}, so this would be a different run; give the same file, or name a new folder "
+                f"the run was begun with another {found}, so this would be a different run; give the same file, or name a new folder "
                 f"(what may change: {', '.join(RESUMABLE)})"
             )
 
 
+def _difference(before: Any, now: Any, where: str) -> str:
+    """The first key whose value differs, with both; empty: none."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping) and before.keys() == now.keys():
+        return next(filter(None, (_difference(before[key], now[key], f"{where}.{key}") for key in before)), "")
+    if isinstance(before, list | tuple) and isinstance(now, list | tuple) and len(before) == len(now):
+        return next(filter(None, (_difference(*pair, f"{where}.{i}") for i, pair in enumerate(zip(before, now, strict=True)))), "")
+    return "" if before == now else f"{where} ({str(before)[:60]} then, {str(now)[:60]} now)"
+
+
 def to_toml(config: PretrainConfig) -> str:
     """The whole configuration, as the TOML that makes it again."""
-    lines: list[str] = []
-    _table(dataclasses.asdict(config), "", lines)
-    return "\n".join(lines).strip() + "\n"
-
-
-def _table(values: Mapping[str, Any], prefix: str, lines: list[str]) -> None:
-    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    lists = {key: value for key, value in values.items() if isinstance(value, list | tuple) and value and isinstance(value[0], dict)}
-    lines += [f"{json.dumps(key)} = {_toml(value)}" for key, value in values.items() if key not in tables and key not in lists]
-    for key, value in tables.items():
-        lines += ["", f"[{prefix}{json.dumps(key)}]"]
-        _table(value, f"{prefix}{json.dumps(key)}.", lines)
-    for key, items in lists.items():
-        for item in items:
-            lines += ["", f"[[{prefix}{json.dumps(key)}]]"]
-            _table(item, f"{prefix}{json.dumps(key)}.", lines)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return repr(value) if isinstance(value, float) else json.dumps(value)
-
-
-def _known(kind: type) -> dict[str, Any]:
-    return {knob.name: knob.type for knob in fields(kind)}
-
-
-_NESTED: dict[tuple[type, str], type] = {
-    (PretrainConfig, "model"): Model,
-    (PretrainConfig, "init"): Init,
-    (PretrainConfig, "mesh"): Mesh,
-    (PretrainConfig, "optimizer"): OptimizerConfig,
-    (PretrainConfig, "data"): Data,
-    (PretrainConfig, "checkpoints"): Checkpoints,
-    (PretrainConfig, "phases"): Phase,
-    (Phase, "sources"): Source,
-}
-
-
-def _check_keys(values: Any, kind: type, where: str) -> None:
-    if not isinstance(values, Mapping):
-        raise UserError(f"configuration: {where.rstrip('.') or 'the file'} is {values!r}; it must be a table")
-    known, hints = _known(kind), get_type_hints(kind)
-    for key, value in values.items():
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            raise UserError(f"unknown key {where}{key}; {f'did you mean {close[0]}?' if close else 'known are ' + ', '.join(known)}")
-        choices = get_args(hints[key]) if get_origin(hints[key]) is Literal else (value,)
-        _require(f"{where}{key}", value, ", ".join(map(str, choices)), value in choices, "choose one of them")
-        inner = _NESTED.get((kind, key))
-        if inner is not None:
-            for item in value if isinstance(value, list) else [value]:
-                _check_keys(item, inner, f"{where}{key}.")
+    return write_toml(asdict(config))
 
 
 def _override(found: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
-    if not equals:
-        raise UserError(f"{override!r} is no setting; write key=value, e.g. phases.0.steps=10")
     *path, last = name.strip().lstrip("-").split(".")
+    if not equals or not last:
+        raise UserError(f"{override!r} is no setting; write key=value, e.g. phases.0.steps=10")
+    if not override.isprintable() and any("\ud800" <= char <= "\udfff" for char in override):
+        raise UserError(f"{override!r} is not UTF-8, and a run's configuration is: rename what it names")
     at: Any = found
-    for part in path:
+    for i, part in enumerate(path):
         if isinstance(at, list):
-            if not part.isdigit() or int(part) >= len(at):
+            if not part.isdecimal() or int(part) >= len(at):
                 raise UserError(f"{override!r}: {part!r} is no entry of a list of {len(at)}; count from 0")
             at = at[int(part)]
-        else:
+        elif isinstance(at, dict):
             at = at.setdefault(part, {})
+        else:
+            raise UserError(f"{override!r}: {'.'.join(path[:i])} is no table")
     if not isinstance(at, dict):
         raise UserError(f"{override!r}: {'.'.join(path)} is no table")
-    at[last] = _value(text)
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
-        return text
+    at[last] = read_value(text)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 
 from etude.corpus import Document, Encoded, Stream, TextEncoder, TokenSet, tokenize
-from etude.corpus.tokens import end_token
+from etude.corpus.tokens import cached, end_token
 from etude.errors import EtudeError, UserError
 from etude.model.load import cache_folder
 from etude.pretrain.config import PretrainConfig, stages
@@ -31,6 +31,9 @@ def on_first(work: Callable[[], T]) -> T:
             told[0] = work()
         except EtudeError as error:
             told[1] = error
+        except OSError as error:  # elsewhere the other ranks would wait for this one
+            where = error.filename2 or error.filename or "a file"
+            told[1] = UserError(f"{where}: {error.strerror or error}; mend it, or choose another folder")
     if dist.get_world_size() > 1:
         dist.broadcast_object_list(told, src=0)
     if told[1] is not None:
@@ -79,8 +82,12 @@ class ChatEncoder:
         return Encoded(ids, trained)
 
 
-def streams_of(config: PretrainConfig, view: View) -> list[Stream]:
-    """One per phase. Rank 0 tokenizes, the others open what it made."""
+def streams_of(config: PretrainConfig, view: View, begun_with: Sequence[Sequence[str]] | None = None) -> list[Stream]:
+    """One per phase. Rank 0 tokenizes, the others open what it made.
+
+    `begun_with`: names of the token sets that the run began with, per phase. They are used where the cache still has them, whatever became
+    of the sources; else a source must give the same tokens again. UserError where it does not.
+    """
     tokenizer = config.tokenizer_folder
     cache = Path(config.data.cache) if config.data.cache else cache_folder() / "tokens"
 
@@ -88,23 +95,31 @@ def streams_of(config: PretrainConfig, view: View) -> list[Stream]:
         view.stage(stages(config)[0], total=sum(len(phase.sources) for phase in config.phases))
         text = TextEncoder.from_folder(tokenizer)
         made = []
-        for phase in config.phases:
+        for i, phase in enumerate(config.phases):
             encoder = ChatEncoder(tokenizer) if phase.supervised else text
             sets = []
-            for source in phase.sources:
-                sets.append(tokenize(source, encoder, cache))
-                about = sets[-1].about
-                refused = "".join(f", {count} {why}" for why, count in about["refused"].items())
-                view.note(f"{source.path}: {about['documents']} documents, {about['tokens']} tokens{refused}")
+            for k, source in enumerate(phase.sources):
+                wanted = begun_with[i][k] if begun_with is not None else None
+                tokens = (cached(cache, wanted) if wanted is not None else None) or tokenize(source, encoder, cache)
+                if wanted not in (None, tokens.name):
+                    raise UserError(
+                        f"source {source.path} or the tokenizer has changed since the run began, and its tokens are no longer in {cache}: "
+                        "put it back as it was, or begin a new run"
+                    )
+                sets.append(tokens)
+                refused = "".join(f", {count} {why}" for why, count in tokens.about["refused"].items())
+                view.note(f"{source.path}: {tokens.about['documents']} documents, {tokens.about['tokens']} tokens{refused}")
                 view.advance()
             made.append([str(tokens.folder) for tokens in sets])
         return made, end_token(tokenizer)
 
     folders, pad = on_first(make)
-    return [
-        Stream(
-            [TokenSet(Path(folder)) for folder in sets], [source.weight for source in phase.sources],
-            seq_len=phase.seq_len, seed=config.seed, whole=phase.supervised, pad=pad,
-        )
-        for phase, sets in zip(config.phases, folders, strict=True)
-    ]  # fmt: skip
+    streams = []
+    for phase, sets in zip(config.phases, folders, strict=True):
+        try:
+            opened = [TokenSet(Path(folder)) for folder in sets]
+        except ValueError as error:  # on another machine
+            raise UserError(f"{error}; set data.cache to a folder that all ranks see") from None
+        weights = [source.weight for source in phase.sources]
+        streams.append(Stream(opened, weights, seq_len=phase.seq_len, seed=config.seed, whole=phase.supervised, pad=pad))
+    return streams

@@ -2,8 +2,9 @@
 
     run_pretrain(load_pretrain_config(Path("laptop.toml")), Path("runs/pretrain"))          # under torchrun, or alone
 
-In: sources, a Hugging Face folder or dimensions. Out, in the run folder: config.toml, metrics.jsonl, routing.txt (which parameter goes to
-which algorithm), checkpoints/step-000100 (reload on other meshes and worlds) and at the end model/ (a Hugging Face folder).
+In: sources, a Hugging Face folder or dimensions. Out, in the run folder: config.toml, tokens.json (names of the token sets in the cache),
+metrics.jsonl, routing.txt (which parameter goes to which algorithm), checkpoints/step-000100 (reload on other meshes and worlds) and at
+the end model/ (a Hugging Face folder). config.toml comes once data and model are found good: until then the run may be started again.
 
     loss of a step = sum of -log p(next token) over its trained tokens, all ranks and micro-batches / their number
 
@@ -13,14 +14,14 @@ that it would have had: bit for bit in fp32 on a CPU. A phase that changes rotar
 Not here: the data (data.py) and its order (corpus), meshes (parallel), the optimizer (optim), formats (model/shards.py, model/export.py).
 """
 
-import json
+import contextlib
+import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,17 +33,19 @@ from etude.corpus import Batch, Cursor, Stream
 from etude.corpus.order import IGNORED
 from etude.corpus.tokens import end_token
 from etude.errors import UserError
-from etude.metrics import Metrics, read_metrics, truncate
+from etude.metrics import Metrics, read_metrics
 from etude.model.export import export_model
 from etude.model.load import default_model
 from etude.optim.schedule import learning_rate
 from etude.parallel import Degrees, DualMesh, clip_gradients, context_inputs, cut, load, load_balance, save, start
-from etude.pretrain.config import DEFAULT, Phase, PretrainConfig, load_pretrain_config, resumable, stages, to_toml
+from etude.pretrain.config import DEFAULT, Phase, PretrainConfig, stages
 from etude.pretrain.data import on_first, streams_of
-from etude.pretrain.model import build, flops_per_step, make_optimizer, model_config, peak_flops
+from etude.pretrain.folder import Position, about, begin, checkpoint_errors, open_metrics, open_run
+from etude.pretrain.model import build, check_models, flops_per_step, make_optimizer, model_config, peak_flops
 from etude.runfolder import RunFolder, write_atomically
 from etude.view import Silent, View
 
+_NO_MEMORY = ("not enough memory", "can't allocate memory")  # of torch on a CPU
 LOSS_ROWS = 1024  # tokens whose logits are in fp32 at a time
 
 
@@ -54,16 +57,17 @@ class PretrainResult:
     tokens: int
     """trained on, padding not counted"""
     losses: tuple[float, ...]
-    """of every step, also of those before a resume"""
+    """of every step that trained, also of those before a resume"""
     tokens_per_s: float
-    """median of this process' steps"""
+    """median of all steps"""
     mfu: float
     """median, a share; see model.flops_per_step"""
 
     def __str__(self) -> str:
         """The end line: steps, tokens, the curve of the loss."""
+        curve = f"{self.losses[0]:.3f} {sparkline(self.losses)} {self.losses[-1]:.3f}" if self.losses else "none"
         return (
-            f"{self.steps} steps, {self.tokens} tokens, loss {self.losses[0]:.3f} {sparkline(self.losses)} {self.losses[-1]:.3f}, "
+            f"{self.steps} steps, {self.tokens} tokens, loss {curve}, "
             f"{self.tokens_per_s:.0f} tokens/s, MFU {self.mfu:.1%}, model in {self.model}"
         )
 
@@ -71,35 +75,67 @@ class PretrainResult:
 def run_pretrain(config: PretrainConfig, run: Path, *, resume: bool = False, view: View | None = None) -> PretrainResult:
     """All phases, or what is left of them. Call on all ranks with equal arguments. Raises: UserError; EtudeError if the loss overflows."""
     device = config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError('device is "cuda", and torch sees no GPU here; set device = "cpu" or "auto", or install a CUDA build of torch')
     if config.threads:
         torch.set_num_threads(config.threads)
+    mine = not dist.is_initialized()
     start(device)
-    config, given = with_default_model(config), config
+    try:
+        with _memory(config), contextlib.ExitStack() as held:
+            return _run(config, run, resume, device, view, held)
+    finally:
+        if mine:
+            dist.destroy_process_group()
+
+
+def _run(given: PretrainConfig, run: Path, resume: bool, device: str, view: View | None, held: contextlib.ExitStack) -> PretrainResult:
+    config = on_first(lambda: with_default_model(given))
     mesh = DualMesh(_degrees(config), device)
     first = dist.get_rank() == 0
     view = view if view is not None and first else Silent()
+    _check_batches(config, mesh)
+    newest, begun_with = on_first(lambda: open_run(given, run, resume, view, held))
+    on_first(lambda: check_models(config, end_token(config.tokenizer_folder)))
+    streams = streams_of(config, view, begun_with)
+    on_first(lambda: begin(given, run, streams))
+    loop = Loop(config, RunFolder(run), mesh, device, streams, view)
+    if newest is not None:
+        loop.position = Position(**dict(about(Path(newest))["extra"], checkpoint=newest))
+    if first:
+        loop.metrics = open_metrics(run, loop.position.step)
+        held.callback(loop.metrics.close)
+    while loop.position.step < config.num_steps:
+        loop.phase()
+    return loop.finish()
+
+
+@contextlib.contextmanager
+def _memory(config: PretrainConfig) -> Iterator[None]:
+    """Too little of it is the user's to mend."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = " ".join(str(error).split())
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(why in text for why in _NO_MEMORY):
+            raise
+        raise UserError(
+            f"out of memory ({text[:150]}); lower micro_batch or seq_len, set model.checkpoint = true, or use more ranks, then --resume"
+        ) from error
+
+
+def _check_batches(config: PretrainConfig, mesh: DualMesh) -> None:
     for phase in config.phases:
         if phase.batch % mesh.degrees.batch:
             raise UserError(
                 f"phase {phase.name!r}: a batch of {phase.batch} rows does not divide over {mesh.degrees.batch} ranks that read different "
                 f"rows; choose a multiple of {mesh.degrees.batch}"
             )
-    folder = RunFolder(run)
-    newest = on_first(lambda: _open(given, run, resume))
-    streams = streams_of(config, view)
-    loop = Loop(config, folder, mesh, device, streams, view)
-    if newest is not None:
-        loop.position = Position(**dict(_about(Path(newest)), checkpoint=newest))
-    if first:
-        truncate(run / "metrics.jsonl", loop.position.step)
-        loop.metrics = Metrics(run / "metrics.jsonl")
-    try:
-        while loop.position.step < config.num_steps:
-            loop.phase()
-        return loop.finish()
-    finally:
-        if loop.metrics is not None:
-            loop.metrics.close()
+        if mesh.degrees.cp > 1 and phase.seq_len % (2 * mesh.degrees.cp):
+            raise UserError(
+                f"phase {phase.name!r}: seq_len {phase.seq_len} does not divide into the {2 * mesh.degrees.cp} chunks of mesh.cp = "
+                f"{mesh.degrees.cp}; choose a multiple of {2 * mesh.degrees.cp}"
+            )
 
 
 def with_default_model(config: PretrainConfig) -> PretrainConfig:
@@ -117,35 +153,6 @@ def _degrees(config: PretrainConfig) -> Degrees:
     return Degrees.fit(dist.get_world_size(), replicate=mesh.replicate, cp=mesh.cp, expert_replicate=mesh.expert_replicate, ep=mesh.ep)
 
 
-def _open(config: PretrainConfig, run: Path, resume: bool) -> str | None:
-    """Make or check the run folder; the newest whole checkpoint to continue from."""
-    folder = RunFolder.create(run, resume=resume)
-    if resume:
-        resumable(load_pretrain_config(run / "config.toml"), config)
-    else:
-        write_atomically(run / "config.toml", to_toml(config))
-    whole = [path for path in folder.checkpoints() if (path / "etude.json").is_file()]
-    return str(whole[-1]) if whole else None
-
-
-def _about(checkpoint_folder: Path) -> dict[str, Any]:
-    extra: dict[str, Any] = json.loads((checkpoint_folder / "etude.json").read_text(encoding="utf-8"))["extra"]
-    return extra
-
-
-@dataclass(slots=True)
-class Position:
-    """How far a run is; with the weights, all that a checkpoint holds."""
-
-    step: int = 0
-    """finished ones, over all phases"""
-    cursor: list[list[int]] | None = None
-    """of the phase that `step` is in; None: at its start"""
-    tokens: int = 0
-    checkpoint: str | None = None
-    """the folder that has this"""
-
-
 class Loop:
     """The steps of a run; holds the model between them."""
 
@@ -155,7 +162,6 @@ class Loop:
         self.position = Position()
         self.model: nn.Module | None = None
         self.optimizer: torch.optim.Optimizer | None = None
-        self.rates: list[tuple[float, float]] = []
         self._peak = 0.0
 
     def phase(self) -> None:
@@ -196,11 +202,10 @@ class Loop:
         dtype = {"same": None, "float32": torch.float32, "bfloat16": torch.bfloat16}[self.config.export_dtype]
         hf_config = model_config(self.config, last, end_token(self.config.tokenizer_folder))
         export_model(self.model, target, config=hf_config, like=source, dtype=dtype, files_of=self.config.tokenizer_folder)
-        losses = on_first(lambda: [row["loss"] for row in read_metrics(self.run.path / "metrics.jsonl", "pretrain")])
-        rates = self.rates or [(0.0, 0.0)]
+        rows = on_first(lambda: read_metrics(self.run.path / "metrics.jsonl", "pretrain"))
         return PretrainResult(
-            target, self.position.step, self.position.tokens, tuple(losses),
-            statistics.median(rate for rate, _ in rates), statistics.median(mfu for _, mfu in rates),
+            target, self.position.step, self.position.tokens, tuple(row["loss"] for row in rows if row["loss"] is not None),
+            *(statistics.median([row[name] or 0.0 for row in rows] or [0.0]) for name in ("tokens_per_s", "mfu")),
         )  # fmt: skip
 
     def _find(self) -> tuple[int, int]:
@@ -225,7 +230,9 @@ class Loop:
             if dist.get_rank() == 0:
                 write_atomically(self.run.path / "routing.txt", routing + "\n")
         if built_anew and self.position.checkpoint is not None:
-            load(Path(self.position.checkpoint), self.model, None if fresh else self.optimizer)
+            folder = self.position.checkpoint
+            with checkpoint_errors(f"checkpoint {folder} is damaged; remove it to go on from the one before it"):
+                load(Path(folder), self.model, None if fresh else self.optimizer)
 
     def _tell(self, row: dict[str, float], phase: Phase, rate: float, seconds: float) -> None:
         assert self.model is not None
@@ -233,7 +240,6 @@ class Loop:
             self._peak = peak_flops(self.config, self.device)
         tokens_per_s = row["tokens"] / seconds
         mfu = row["flops"] / (seconds * self._peak * self.mesh.degrees.world)
-        self.rates.append((tokens_per_s, mfu))
         balance = load_balance(self.model)  # a collective
         if self.metrics is not None:
             more = {"expert_max_over_mean": max(layer.expert_max_over_mean for layer in balance)} if balance else {}
@@ -248,7 +254,12 @@ class Loop:
         assert self.model is not None
         folder = self.run.path / "checkpoints" / f"step-{self.position.step:06d}"
         extra = {"step": self.position.step, "cursor": self.position.cursor, "tokens": self.position.tokens}
-        save(folder, self.model, self.optimizer, extra=extra)
+        try:
+            with checkpoint_errors(f"cannot write the checkpoint {folder}; make room or mend it, then go on with --resume"):
+                save(folder, self.model, self.optimizer, extra=extra)
+        except UserError:
+            shutil.rmtree(folder.with_name(f".{folder.name}.partial"), ignore_errors=True)  # it may be what fills the disk
+            raise
         self.position.checkpoint = str(folder)
         if dist.get_rank() == 0:
             for old in self.run.checkpoints()[: -self.config.checkpoints.keep]:
@@ -274,14 +285,14 @@ def train_step(
     counts = torch.tensor(ours, dtype=torch.float64, device=device)
     dist.all_reduce(counts)
     trained, tokens, flops = counts.tolist()
-    if trained == 0:
-        raise UserError("a batch has no token to train on: its conversations' answers are cut off; raise seq_len")
+    if trained == 0:  # the last token of a source, alone in its row: nothing follows it
+        return {"loss": math.nan, "tokens": tokens, "trained": 0.0, "grad_norm": 0.0, "flops": 0.0}
     loss = torch.zeros((), dtype=torch.float64, device=device)
     last = len(ids) - micro_batch
     for at in range(0, len(ids), micro_batch):
         rows = slice(at, at + micro_batch)
         _sync_gradients(model, at >= last)
-        logits = model(**context_inputs(model, mesh.cp, ids[rows], positions[rows])).logits
+        logits = _logits(model, mesh, ids[rows], positions[rows])
         part = summed_loss(logits.flatten(0, 1), labels_here[rows].flatten()) / trained
         part.backward()
         loss += part.detach().double()
@@ -292,6 +303,16 @@ def train_step(
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return {"loss": float(loss), "tokens": tokens, "trained": trained, "grad_norm": norm, "flops": flops}
+
+
+def _logits(model: nn.Module, mesh: DualMesh, ids: Tensor, positions: Tensor) -> Tensor:
+    try:
+        logits: Tensor = model(**context_inputs(model, mesh.cp, ids, positions)).logits
+    except ValueError as error:  # attention that cannot be packed, which only shows when a layer calls it
+        raise UserError(
+            f"this model cannot be trained on packed documents: {error}; set its dropout to 0 in config.json, or take another"
+        ) from error
+    return logits
 
 
 def _sync_gradients(model: nn.Module, on: bool) -> None:

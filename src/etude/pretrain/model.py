@@ -11,8 +11,9 @@ Not here: steps (loop.py), formats (model/).
 import hashlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from etude.errors import UserError
+from etude.corpus.tokens import end_token, read_tokenizer
+from etude.errors import EtudeError, UserError
+from etude.model.export import check_export
 from etude.model.shards import allocate, empty_model, load_shards, local_box, local_tensor, targets
 from etude.optim import muon_param_groups
 from etude.optim.adamw import decays
@@ -33,6 +36,7 @@ from etude.pretrain.config import Init, OptimizerConfig, PretrainConfig
 
 KINDS = {"llama": "LlamaConfig", "qwen3_moe": "Qwen3MoeConfig", "deepseek_v3": "DeepseekV3Config"}
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12, "GB200": 2500e12}  # dense bf16 FLOP/s, vendor's figures
+T = TypeVar("T")
 _TILE = 64  # rows of embeddings in whole tiles
 _EMBEDDINGS = ("embed_tokens", "wte", "embed_in")
 
@@ -43,18 +47,19 @@ def model_config(config: PretrainConfig, phase: int, end: int) -> Any:
         path = Path(config.model.path)
         if not (path / "config.json").is_file():
             raise UserError(f"model folder {path} has no config.json: it is not a Hugging Face model folder (nothing is downloaded)")
-        try:
-            found = AutoConfig.from_pretrained(path, local_files_only=True)
-        except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"model folder {path} cannot be read: {str(error).strip().splitlines()[0][:200]}") from error
+        read = AutoConfig.from_pretrained  # no code of the folder runs, and nobody is asked whether it may
+        found = _accepted(f"model folder {path}", lambda: read(path, local_files_only=True, trust_remote_code=False))
     else:
         longest = max(each.seq_len for each in config.phases if not each.rope) if any(not p.rope for p in config.phases) else 0
         found = _from_init(config.init, -(-_tokens(config.tokenizer_folder) // _TILE) * _TILE, end, longest)
     text = found.get_text_config()
+    most = getattr(text, "max_position_embeddings", None)
     for each in config.phases[: phase + 1]:
+        if each.rope and (most is None or not hasattr(text, "rope_parameters")):
+            raise UserError(f"phase {each.name!r} has rope, and the model {text.model_type!r} has no rotary embeddings: remove it")
         if each.rope:
             text.rope_parameters = {**(text.rope_parameters or {}), **each.rope}
-            text.max_position_embeddings = max(text.max_position_embeddings, each.seq_len)
+            most = text.max_position_embeddings = max(most, each.seq_len)
     ids = _tokens(config.tokenizer_folder)
     if ids > text.vocab_size:
         raise UserError(
@@ -62,21 +67,36 @@ def model_config(config: PretrainConfig, phase: int, end: int) -> Any:
             "set model.tokenizer to the model's own"
         )
     seq_len = config.phases[phase].seq_len
-    if seq_len > text.max_position_embeddings:
+    if most is not None and seq_len > most:
         raise UserError(
             f"phase {config.phases[phase].name!r}: seq_len {seq_len} is above the model's max_position_embeddings "
-            f'{text.max_position_embeddings}; add rope = {{rope_type = "yarn", factor = ...}} to the phase, or lower seq_len'
+            f'{most}; add rope = {{rope_type = "yarn", factor = ...}} to the phase, or lower seq_len'
         )
     return found
 
 
-def _tokens(tokenizer: Path) -> int:
-    from tokenizers import Tokenizer
+def check_models(config: PretrainConfig, end: int) -> None:
+    """What would only show when a later phase begins, before anything is computed. UserError where a phase has no model that works."""
+    for i, phase in enumerate(config.phases):
+        hf_config = model_config(config, i, end)
+        if i == 0 or phase.rope:
+            what = f"phase {phase.name!r} with rope = {phase.rope}" if phase.rope else "the model's config"
+            use_context(_accepted(what, partial(empty_model, hf_config)))
 
-    file = tokenizer / "tokenizer.json"
-    if not file.is_file():
-        raise UserError(f"no tokenizer.json in {tokenizer}; name a Hugging Face model folder with a fast tokenizer")
-    return int(Tokenizer.from_str(file.read_text(encoding="utf-8")).get_vocab_size())
+
+def _accepted(what: str, work: Callable[[], T]) -> T:
+    """What transformers makes of values that are the user's: whatever it raises then, they are wrong."""
+    try:
+        return work()
+    except EtudeError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{what}: transformers refuses it ({type(error).__name__}: {reason[:250]}); mend that value") from error
+
+
+def _tokens(tokenizer: Path) -> int:
+    return int(read_tokenizer(tokenizer).get_vocab_size())
 
 
 def _from_init(init: Init, vocabulary: int, end: int, longest: int) -> Any:
@@ -93,18 +113,15 @@ def _from_init(init: Init, vocabulary: int, end: int, longest: int) -> Any:
         experts = "num_experts" if init.kind == "qwen3_moe" else "n_routed_experts"
         values |= {experts: init.num_experts, "num_experts_per_tok": init.num_experts_per_tok}
         values["moe_intermediate_size"] = init.moe_intermediate_size
-    try:
-        return getattr(transformers, KINDS[init.kind])(**{**values, **init.more})
-    except (TypeError, ValueError) as error:
-        raise UserError(f"init: transformers refuses these dimensions: {str(error).splitlines()[0][:200]}") from error
+    return _accepted("init", lambda: getattr(transformers, KINDS[init.kind])(**{**values, **init.more}))
 
 
 def build(
     config: PretrainConfig, phase: int, mesh: DualMesh, device: str, *, fill: bool = True, note: Callable[[str], None] = lambda text: None
 ) -> nn.Module:
     """The model on the meshes. `fill`: with the folder's weights or new ones; else zeros, for a checkpoint to fill."""
-    hf_config = model_config(config, phase, end=0 if config.model.path else _end(config))
-    model = empty_model(hf_config)
+    hf_config = model_config(config, phase, end=0 if config.model.path else end_token(config.tokenizer_folder))
+    model = _accepted("the model's config", lambda: empty_model(hf_config))
     for name, parameter in model.named_parameters():
         if any(part in config.model.freeze for part in name.split(".")):
             parameter.requires_grad_(False)
@@ -115,6 +132,8 @@ def build(
     apply_dual_mesh(model, mesh, param_dtype=dtype, checkpoint=config.model.checkpoint)
     allocate(model, device)
     model.train()
+    if config.model.path:
+        check_export(model, Path(config.model.path))  # not after days of training
     if fill and config.model.path:
         report = load_shards(model, Path(config.model.path))
         note(f"{config.model.path}: read {report.read_bytes >> 20} MiB, held {report.peak_bytes >> 20} MiB at most on rank 0")
@@ -122,12 +141,6 @@ def build(
         initialize(model, config.seed, float(hf_config.get_text_config().initializer_range))
     note(f"{sum(sizes.values()) / 1e6:.1f}M parameters, {active_parameters(model) / 1e6:.1f}M in a token's products")
     return model
-
-
-def _end(config: PretrainConfig) -> int:
-    from etude.corpus.tokens import end_token
-
-    return end_token(config.tokenizer_folder)
 
 
 @torch.no_grad()
@@ -239,4 +252,4 @@ def peak_flops(config: PretrainConfig, device: str) -> float:
     return best
 
 
-__all__ = ["active_parameters", "build", "flops_per_step", "initialize", "make_optimizer", "model_config", "peak_flops"]
+__all__ = ["active_parameters", "build", "check_models", "flops_per_step", "initialize", "make_optimizer", "model_config", "peak_flops"]

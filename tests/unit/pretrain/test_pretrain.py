@@ -151,7 +151,7 @@ def test_a_mistake_is_one_line(world, tmp_path, phases, more, message):
 
 def test_a_damaged_configuration_of_a_resumed_run_is_one_line(world, tmp_path):
     (tmp_path / "config.toml").write_text("phases = [")
-    with pytest.raises(UserError, match=r"config\.toml is not valid TOML") as caught:
+    with pytest.raises(UserError, match=r"config\.toml is no TOML file") as caught:
         run_pretrain(config(world, [bulk(world, steps=1)]), tmp_path, resume=True)
     assert "\n" not in str(caught.value)
 
