@@ -14,6 +14,7 @@ Not here: the rules (grade/filter.py), what a passed test is (grade/runner.py).
 
 import argparse
 import contextlib
+import filecmp
 import json
 import os
 import shutil
@@ -28,7 +29,7 @@ from typing import Any, cast
 
 from etude import tree
 from etude.formats.archive import read_tar
-from etude.grade.filter import Rules, bad_content, make_rules, refusal
+from etude.grade.filter import MAX_FILE_BYTES, Rules, bad_content, make_rules, refusal
 from etude.grade.runner import TestRun, run_tests
 from etude.sandbox.protocol import ENV, ExecResult, Sandbox
 from etude.types import Repo
@@ -91,16 +92,18 @@ def assemble(work: Path, *, original: Path, start: Path, removed: Sequence[str],
     changed = 0
     for path in sorted(found.keys() | first.keys()):
         why = refusal(path, rules)
-        data = found[path].read_bytes() if path in found else None
-        same = path in first and data == first[path].read_bytes()
-        if data is not None and not same and (why := why or bad_content(path, data)) is None:
-            changed += len(data)
-        if why:
-            if data is not None and not same:
+        same = path in first and path in found and filecmp.cmp(first[path], found[path], shallow=False)
+        if path in found and not same:
+            size = found[path].stat().st_size
+            why = why or bad_content(path, found[path].read_bytes() if size <= MAX_FILE_BYTES else bytes(MAX_FILE_BYTES + 1))
+            if why:
                 refused.append((path, why))
+            else:
+                changed += size
+        if why:
             if path in first and not refusal(path, rules):
                 chosen[path] = first[path]
-        elif data is not None:
+        elif path in found:
             chosen[path] = found[path]
         elif path in first and path in odd:
             chosen[path] = first[path]

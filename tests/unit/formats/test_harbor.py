@@ -158,6 +158,7 @@ def test_the_verifiers_tree_is_the_graders(exported, pocket_store, tmp_path):
     (work / "pocket/stack.py").write_bytes(b"\0")
     (work / "tests/test_text.py").write_text("")
     (work / "json.py").write_text("")
+    (work / "pocket/large.py").write_bytes(b"#" * (2**20 + 1))
     rules = make_rules(task.repo, tree.files(original), protected=task.protected, environment=pocket_store.environment(task.environment))
     refused = prepare(tmp_path / "one", tree.make_patch(start, work), start=start, original=original, rules=rules)
     read_tar(folder / "tests/start.tar", tmp_path / "changed")
@@ -165,7 +166,7 @@ def test_the_verifiers_tree_is_the_graders(exported, pocket_store, tmp_path):
     again = assemble(work, original=original, start=tmp_path / "changed", removed=removed, graded=tmp_path / "two", rules=rules)
     assert tree.digest(tmp_path / "one") == tree.digest(tmp_path / "two")
     assert sorted(refused) == again
-    assert [path for path, _ in again] == ["json.py", "pocket/stack.py", "tests/test_text.py"]
+    assert [path for path, _ in again] == ["json.py", "pocket/large.py", "pocket/stack.py", "tests/test_text.py"]
 
 
 def test_what_the_verifier_imports_is_all_there_and_needs_nothing_else(exported):
