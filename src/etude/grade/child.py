@@ -1,7 +1,8 @@
 """Inside the sandbox: run pytest and write what happens to a pipe. Read as text by runner.py, started by supervise.py.
 
 Standard library and pytest only. pytest and the plugins of the environment folder are imported before the repository comes
-onto the import path, so no module of the repository can stand in for them. Each event is one line: the nonce, a space, JSON:
+onto the import path, so no module of the repository can stand in for them. What of this the repository owns itself (pluggy, say) is
+then forgotten: its tests import the tree's, pytest keeps its own copy. Each event is one line: the nonce, a space, JSON:
 
     ["ready"] ["items", ids] ["error", where, message] ["start", id] ["report", id, when, outcome, was_xfail, seconds, message]
     ["code", number, path, line] ["reach", id, numbers] ["exit", code]
@@ -12,16 +13,22 @@ In: argv[1] the descriptor of the pipe, argv[2] the environment folder; standard
 Not here: outcomes (runner.py puts the reports of one id together).
 """
 
+import builtins
+import configparser
 import contextlib
+import importlib.metadata
 import json
 import os
 import random
 import re
+import shlex
 import sys
 import threading
-from collections.abc import Callable, Generator
+import tomllib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 LIBRARY = [path for path in sys.path if path]
@@ -34,6 +41,9 @@ OPTIONS = (
     "--continue-on-collection-errors",
     *("-p", "no:cacheprovider", "-p", "no:junitxml", "-p", "no:pastebin", "-p", "no:stepwise"),
 )
+TOOL = 4  # of sys.monitoring; debuggers, coverage, profilers and optimisers have 0, 1, 2 and 5
+SETTINGS = (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))  # the repository's own, after pyproject.toml
+KEPT_SETTINGS = ("python_classes", "python_functions", "asyncio_mode", "asyncio_default_fixture_loop_scope", "anyio_mode")
 Send = Callable[[list[Any]], None]
 
 
@@ -62,6 +72,8 @@ def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
     root = os.getcwd()
     roots = [os.path.normpath(os.path.join(root, path)) for path in config["roots"]]
     sys.path[:] = [*roots, config["env"], *LIBRARY]
+    set_apart(roots, config["env"])
+    sys.meta_path.insert(0, OwnMetadata(root))
     os.environ["PYTHONPATH"] = os.pathsep.join([*roots, config["env"]])
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     paths = [path for path in config["paths"] if os.path.exists(path)]
@@ -69,13 +81,42 @@ def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
         send(["items", []])
         return int(pytest.ExitCode.NO_TESTS_COLLECTED)
     tracer = Tracer(root, send) if config["trace"] else None
-    arguments = [*OPTIONS, "--rootdir", root, "--confcutdir", root, *paths]
+    arguments = [*OPTIONS, *own_settings(root), "--rootdir", root, "--confcutdir", root, *paths]
     if tracer:
         tracer.start()
     code = pytest.main(arguments, plugins=[*plugins, Reporter(send, root, config, tracer)])
     if tracer:
         tracer.stop()
     return int(code)
+
+
+def own_settings(root: str) -> list[str]:
+    """What of the repository's settings says which tests there are, and how asynchronous ones are run; nothing that reports or stops."""
+    settings: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        with open(os.path.join(root, "pyproject.toml"), "rb") as file:
+            tool = tomllib.load(file).get("tool", {}).get("pytest", {})
+        settings = tool.get("ini_options") or tool
+    for name, section in SETTINGS:
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        with contextlib.suppress(OSError, ValueError, configparser.Error):
+            parser.read(os.path.join(root, name), "utf-8")
+            if parser.has_section(section):
+                settings = {**parser[section], **settings}
+    found: list[str] = []
+    for key in KEPT_SETTINGS:
+        if value := settings.get(key):
+            found += ["-o", f"{key}={' '.join(map(str, value)) if isinstance(value, list) else value}"]
+    options = settings.get("addopts", "")
+    words = list(map(str, options)) if isinstance(options, list) else []
+    with contextlib.suppress(ValueError):
+        words = words or shlex.split(str(options))
+    for word, after in zip(words, [*words[1:], ""], strict=False):
+        if word in ("-m", "--import-mode"):
+            found += [word, after]
+        elif word.startswith(("-m", "--import-mode=")):
+            found.append(word)
+    return found
 
 
 def sender(fd: int, nonce: str) -> Send:
@@ -94,10 +135,8 @@ def sender(fd: int, nonce: str) -> Send:
 
 def environment_plugins(env: str) -> list[object]:
     """The pytest plugins among the packages of the environment folder; those that reorder or repeat tests stay out."""
-    from importlib.metadata import distributions
-
     found: list[object] = []
-    for distribution in distributions(path=[env]):
+    for distribution in importlib.metadata.distributions(path=[env]):
         found += [entry.load() for entry in distribution.entry_points if entry.group == "pytest11" and entry.name not in NEVER]
     if "hypothesis" in sys.modules or os.path.isdir(os.path.join(env, "hypothesis")):
         hypothesis = __import__("hypothesis")
@@ -115,6 +154,85 @@ def add_site_builtins() -> None:
     site.sethelper()
 
 
+def set_apart(roots: Sequence[str], env: str) -> None:
+    """Forget what pytest has imported and the repository has too, so that everybody but pytest gets the repository's."""
+    tops = {name.partition(".")[0] for name, module in sys.modules.items() if is_below(module, env)} - {"pytest", "_pytest"}
+    specs = {name: PathFinder.find_spec(name, roots) for name in tops}
+    owned = {name for name, spec in specs.items() if spec is not None and spec.origin is not None}
+    if owned:
+        kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in owned}
+        builtins.__import__ = keeping_apart(builtins.__import__, kept, owned, env)
+
+
+def is_below(module: ModuleType, env: str) -> bool:
+    return (getattr(module, "__file__", None) or "").startswith(env + os.sep)
+
+
+def keeping_apart(real: Callable[..., ModuleType], kept: dict[str, ModuleType], owned: set[str], env: str) -> Callable[..., ModuleType]:
+    """`__import__` that gives pytest's own modules, which import some things late, the copies that it began with."""
+
+    def is_owned(name: str) -> bool:
+        return name.partition(".")[0] in owned
+
+    def importer(name: str, globals: Mapping[str, Any] | None = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> ModuleType:
+        caller = str((globals or {}).get("__name__", ""))
+        whole = caller if level else name
+        if not is_owned(whole) or not (is_owned(caller) or caller.partition(".")[0] in ("pytest", "_pytest")):
+            return real(name, globals, locals, fromlist, level)
+        if not str((globals or {}).get("__file__", "")).startswith(env + os.sep):
+            return real(name, globals, locals, fromlist, level)
+        trees = {each: sys.modules.pop(each) for each in list(sys.modules) if is_owned(each)}
+        path, sys.path[:] = sys.path[:], [env, *LIBRARY]
+        sys.modules.update(kept)
+        try:
+            return real(name, globals, locals, fromlist, level)
+        finally:
+            sys.path[:] = path
+            kept.update({each: sys.modules.pop(each) for each in list(sys.modules) if is_owned(each)})
+            sys.modules.update(trees)
+
+    return importer
+
+
+class OwnMetadata(importlib.metadata.Distribution):
+    """Name and version of the repository for `importlib.metadata`, as if it were installed. Also the finder of itself."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root)
+        self.text = self.read_text("METADATA")
+
+    def read_text(self, filename: str) -> str | None:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if filename == "METADATA" and (self.root / "PKG-INFO").is_file():
+                return (self.root / "PKG-INFO").read_text("utf-8")
+            if filename == "METADATA" and (self.root / "pyproject.toml").is_file():
+                return metadata_of((self.root / "pyproject.toml").read_text("utf-8"))
+        return None
+
+    def locate_file(self, path: Any) -> Path:
+        return self.root.joinpath(path)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return None
+
+    def find_distributions(self, context: Any) -> Iterable[importlib.metadata.Distribution]:
+        own = re.search(r"^Name: *(\S+)", self.text or "", re.MULTILINE)
+        if own and (context.name is None or normal(context.name) == normal(own[1])):
+            yield self
+
+
+def metadata_of(pyproject: str) -> str | None:
+    try:
+        project = tomllib.loads(pyproject).get("project", {})
+        return f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project.get('version', '0.0.0')}\n"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 class Tracer:
     """Which code objects of the repository ran in which test, by (path, first line): a name may be there twice."""
 
@@ -127,13 +245,30 @@ class Tracer:
         self.places: dict[tuple[str, int], int] = {}
 
     def start(self) -> None:
-        threading.setprofile(self.profile)
-        sys.setprofile(self.profile)
+        if sys.version_info >= (3, 12):
+            events = sys.monitoring.events
+            sys.monitoring.use_tool_id(TOOL, "etude")
+            for event in (events.PY_START, events.PY_RESUME):
+                sys.monitoring.register_callback(TOOL, event, self.started)
+            sys.monitoring.set_events(TOOL, events.PY_START | events.PY_RESUME)
+        else:
+            threading.setprofile(self.profile)
+            sys.setprofile(self.profile)
 
     def stop(self) -> None:
-        sys.setprofile(None)
-        threading.setprofile(None)
+        if sys.version_info >= (3, 12):
+            sys.monitoring.free_tool_id(TOOL)
+        else:
+            sys.setprofile(None)
+            threading.setprofile(None)
         self.switch("")
+
+    def started(self, code: CodeType, offset: int) -> object:
+        """Told once for each code object and test: after that it costs nothing until the next switch."""
+        self.current[id(code)] = code
+        if sys.version_info >= (3, 12):
+            return sys.monitoring.DISABLE
+        return None
 
     def profile(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
@@ -143,6 +278,8 @@ class Tracer:
     def switch(self, owner: str) -> None:
         """Send what ran since the last switch; what runs from now on is the owner's."""
         seen, self.current = self.current, {}
+        if sys.version_info >= (3, 12):
+            sys.monitoring.restart_events()
         numbers = {self.number(code) for code in list(seen.values())} - {None}
         if numbers:
             self.send(["reach", self.owner, sorted(number for number in numbers if number is not None)])

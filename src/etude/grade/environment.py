@@ -2,8 +2,13 @@
 
 In: requirements; out: `out/<digest>/`, packages with bytecode, to be put on the import path, and its Environment record.
 pytest and its dependencies are copied from the distributions that are installed beside etude, so they have the locked versions
-and need no network. Everything else comes from pip as wheels only. Bytecode is of the unchecked kind: it holds whatever the
+and need no network. Everything else comes from pip as wheels only. A copy of the repository's own package, which a test's requirement
+may bring along, is taken out again: only the tree's can be imported. Bytecode is of the unchecked kind: it holds whatever the
 times of the files are, and imports need not look at the sources.
+
+    out/<digest>/        the packages
+    out/<digest>.lock    every wheel with its sha256, as pip reads it (--require-hashes)
+    out/.wheels/         the wheels themselves, so that `restore_environment` makes the folder again without a network
 
 Not here: where the folders lie (store.py).
 """
@@ -11,6 +16,7 @@ Not here: where the folders lie (store.py).
 import hashlib
 import importlib.util
 import marshal
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +31,7 @@ from etude.errors import UserError
 from etude.types import Environment
 
 RUNNER = "pytest"
+WHEELS = ".wheels"
 PYC_HEADER_BYTES = 16  # PEP 552: magic, flags, then time and size or a hash
 UNCHECKED = (1).to_bytes(4, "little")  # flags: a hash, not compared with the source
 
@@ -43,15 +50,41 @@ def make_environment(requirements: Sequence[str], out: Path, *, under_test: Sequ
         environment = _record(runner)
         if (out / environment.digest).is_dir():
             return environment
+    wheels = _download(wanted, runner, out / WHEELS) if wanted else []
+    return _fill(wheels, runner, out, under_test)
+
+
+def restore_environment(environment: Environment, out: Path, *, under_test: Sequence[str] = ()) -> None:
+    """Make the folder of an environment again from its lock and the wheels that were kept; no network is needed.
+
+    UserError where a wheel is gone or changed, or what comes out is not the environment, as with another version of pytest.
+    """
+    lock = out / f"{environment.digest}.lock"
+    locked = re.findall(r"^# (\S+)\n.*--hash=sha256:(\w+)", lock.read_text("utf-8"), re.MULTILINE) if lock.is_file() else []
+    wheels = [out / WHEELS / name for name, _ in locked]
+    for wheel, (_, wanted) in zip(wheels, locked, strict=True):
+        if not wheel.is_file() or _sha256(wheel) != wanted:
+            raise UserError(f"{wheel} is missing or was changed; build the tasks again, or put back the file with sha256 {wanted}")
+    made = _fill(wheels, runner_distributions(), out, under_test)
+    if made.digest != environment.digest:
+        other = sorted(set(made.requirements) ^ set(environment.requirements))
+        raise UserError(
+            f"the environment cannot be made here, as these differ: {', '.join(other)}; install the same pytest, or build again"
+        )
+
+
+def _fill(wheels: Sequence[Path], runner: Sequence[Distribution], out: Path, under_test: Sequence[str]) -> Environment:
     new = Path(tempfile.mkdtemp(prefix=".new.", dir=out))
     try:
-        if wanted:
-            _pip(wanted, runner, new)
+        if wheels:
+            _install(wheels, new)
         for each in runner:
             _copy(each, new)
+        _drop_copies(new, set(under_test), {_normal(each.name) for each in runner})
         environment = _record(distributions(path=[str(new)]))
         _compile(new)
         new.chmod(0o755)
+        _write_lock(wheels, out / f"{environment.digest}.lock")
         try:
             new.rename(out / environment.digest)
         except OSError:
@@ -63,10 +96,10 @@ def make_environment(requirements: Sequence[str], out: Path, *, under_test: Sequ
 
 
 def refuse_runner_packages(names: Iterable[str]) -> None:
-    """UserError if one of these import names belongs to the runner: a cut in it would stop the runner, not a test."""
-    both = sorted(runner_names() & set(names))
+    """UserError if one of these import names is the runner itself. What it only imports is kept apart (child.py)."""
+    both = sorted({"pytest", "_pytest"} & set(names))
     if both:
-        raise UserError(f"{', '.join(both)}: pytest itself imports this, so tasks cannot be cut from it; choose another repository")
+        raise UserError(f"{', '.join(both)}: this runs the tests, so tasks cannot be cut from it; choose another repository")
 
 
 def runner_distributions() -> list[Distribution]:
@@ -110,28 +143,67 @@ def _record(found: Iterable[Distribution]) -> Environment:
     return Environment(python=python, requirements=requirements, digest=digest)
 
 
-def _pip(wanted: Sequence[str], runner: Sequence[Distribution], target: Path) -> None:
+def _download(wanted: Sequence[str], runner: Sequence[Distribution], kept: Path) -> list[Path]:
+    """The wheels of the requirements and of all that they need, but not the runner's, in the folder `kept`."""
     with tempfile.TemporaryDirectory() as folder:
-        pins = Path(folder, "constraints.txt")
+        pins, new = Path(folder, "constraints.txt"), Path(folder, "wheels")
         pins.write_text("".join(f"{each.name}=={each.version}\n" for each in runner))
-        options = [
-            "--only-binary",
-            ":all:",
-            "--no-compile",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--constraint",
-            str(pins),
-        ]
-        command = [sys.executable, "-m", "pip", "install", "--target", str(target), *options, "--constraint", str(pins), "--", *wanted]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = _pip("download", "--only-binary", ":all:", "--constraint", str(pins), "--dest", str(new), "--", *wanted)
+        if done.returncode:
+            lines = (
+                [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or done.stderr.splitlines() or ["no reason given"]
+            )
+            raise UserError(f"pip could not install {', '.join(wanted)} as wheels: {lines[-1].removeprefix('ERROR: ')}")
+        kept.mkdir(exist_ok=True)
+        names = {_normal(each.name) for each in runner}
+        wheels = [wheel for wheel in sorted(new.iterdir()) if _normal(wheel.name.partition("-")[0]) not in names]
+        for wheel in wheels:
+            beside = Path(tempfile.mkdtemp(prefix=".new.", dir=kept))  # whole or not at all
+            shutil.copyfile(wheel, beside / wheel.name).rename(kept / wheel.name)
+            beside.rmdir()
+        return [kept / wheel.name for wheel in wheels]
+
+
+def _install(wheels: Sequence[Path], target: Path) -> None:
+    done = _pip("install", "--no-index", "--no-deps", "--no-compile", "--target", str(target), "--", *map(str, wheels))
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or done.stderr.splitlines() or ["no reason given"]
-        raise UserError(f"pip could not install {', '.join(wanted)} as wheels: {lines[-1].removeprefix('ERROR: ')}")
+        raise UserError(f"pip could not install the wheels it had: {(done.stderr.splitlines() or ['no reason given'])[-1]}")
     for name in ("bin", "share", "etc", "include"):
         if (target / name).is_dir() and not (target / name / "__init__.py").exists():
             shutil.rmtree(target / name)
+
+
+def _pip(verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pip", verb, "--quiet", "--disable-pip-version-check", "--no-input", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _drop_copies(folder: Path, under_test: set[str], runner: set[str]) -> None:
+    """Packages of the repository itself. A distribution that only shares a namespace with it stays, and so does the runner's own copy."""
+    for each in list(distributions(path=[str(folder)])):
+        files = [file for file in each.files or () if ".." not in file.parts]
+        tops = {str(file) for file in files}
+        mine = any(f"{name}.py" in tops or f"{name}/__init__.py" in tops for name in under_test)
+        if mine and _normal(each.name) not in runner:
+            for file in files:
+                (folder / file).unlink(missing_ok=True)
+            for parent in sorted({parent for file in files for parent in (folder / file).parents}, key=lambda path: -len(path.parts)):
+                if parent != folder and folder in parent.parents and parent.is_dir() and not any(parent.iterdir()):
+                    parent.rmdir()
+
+
+def _write_lock(wheels: Sequence[Path], place: Path) -> None:
+    lines = []
+    for wheel in wheels:
+        name, version = wheel.name.split("-")[:2]
+        lines.append(f"# {wheel.name}\n{_normal(name)}=={version} --hash=sha256:{_sha256(wheel)}\n")
+    beside = place.with_name(f"{place.name}.{os.getpid()}.new")
+    beside.write_text("".join(lines), "utf-8")
+    beside.rename(place)
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _copy(each: Distribution, target: Path) -> None:

@@ -53,6 +53,20 @@ TOOLS = {
     "tox",
 }
 TOOLS |= {"twine", "wheel", "pytest-cov", "pytest-xdist"}  # named beside tests, but no test needs them
+# What test files import without their repository saying so, as its own lists are not in a source distribution: import name -> project.
+# Only well-known ones, as a guess by name alone would install whatever somebody has put under it.
+KNOWN = {
+    **{name: name for name in ("anyio", "attrs", "brotli", "cffi", "chardet", "click", "cryptography", "flask", "freezegun", "greenlet")},
+    **{name: name for name in ("h2", "httpcore", "httpx", "hypothesis", "idna", "jinja2", "jsonschema", "lxml", "markupsafe", "msgpack")},
+    **{
+        name: name
+        for name in ("numpy", "orjson", "pandas", "parameterized", "psutil", "pydantic", "pytz", "redis", "requests", "responses")
+    },
+    **{name: name for name in ("rich", "simplejson", "six", "sniffio", "socksio", "sortedcontainers", "testfixtures", "toml", "tomli")},
+    **{name: name for name in ("trio", "trustme", "tzdata", "ujson", "uvicorn", "uvloop", "wcwidth", "werkzeug", "zstandard")},
+    **{"attr": "attrs", "dateutil": "python-dateutil", "yaml": "pyyaml", "bs4": "beautifulsoup4", "PIL": "pillow", "git": "gitpython"},
+    **{"pytest_asyncio": "pytest-asyncio", "pytest_mock": "pytest-mock", "typing_extensions": "typing-extensions", "ruamel": "ruamel.yaml"},
+}
 MAX_FILE_BYTES = 2 * 2**20  # a larger Python file is data
 
 
@@ -94,7 +108,7 @@ def discover(folder: Path, name: str = "") -> Layout:
         sources=sources,
         tests=tests,
         packages=tuple(sorted({top for path in sources if (top := _top(path, roots))})),
-        requirements=_requirements(files, project, setup),
+        requirements=_requirements(files, project, setup, _imported(files, tests, ""), _imported(files, (*tests, *sources), r"[ \t]*")),
     )
 
 
@@ -181,7 +195,16 @@ def _in_test_folder(path: str, roots: Iterable[str]) -> bool:
 # -- what they need
 
 
-def _requirements(files: Mapping[str, Path], project: Mapping[str, Any], setup: configparser.ConfigParser) -> tuple[str, ...]:
+def _imported(files: Mapping[str, Path], paths: Iterable[str], indent: str) -> set[str]:
+    """The first names of all modules that files import, where the statement stands as deep as the pattern says."""
+    texts = (files[path].read_text("utf-8", "replace") for path in paths)
+    return {name for text in texts for name in re.findall(rf"^{indent}(?:import|from) +([A-Za-z_]\w*)", text, re.MULTILINE)}
+
+
+def _requirements(
+    files: Mapping[str, Path], project: Mapping[str, Any], setup: configparser.ConfigParser, needed: set[str], used: set[str]
+) -> tuple[str, ...]:
+    """`needed`: imported by tests; `used`: imported anywhere, perhaps only if it is there."""
     found: list[str] = []
     table = _table(project, "project")
     found += _strings(table.get("dependencies"))
@@ -201,8 +224,20 @@ def _requirements(files: Mapping[str, Path], project: Mapping[str, Any], setup: 
         if re.fullmatch(r"(requirements/)?(requirements[-_])?tests?(ing)?([-_]requirements)?\.txt", path) or path == "requirements.txt":
             found += _lines(file.read_text("utf-8", "replace"))
     kept = [line.strip() for line in found if not re.match(r"\s*(-|\.|/|[a-z+]+://)|.*@\s*(file|git\+)", line)]
-    named = {line: re.split(r"[^A-Za-z0-9._-]", line)[0].lower().replace("_", "-") for line in kept}
-    return tuple(sorted(line for line, each in named.items() if each not in TOOLS))
+    named = {_named(line) for line in kept}
+    wanted = {KNOWN[name] for name in needed & KNOWN.keys()} - named - {_normal(_name(files, project, setup))}
+    optional = {_named(line): line for _, lines in extras for line in _strings(lines)}  # what the code can do with one more package
+    wanted |= {name for name in optional if name.replace("-", "_") in used} - named
+    kept += [optional.get(name, name) for name in sorted(wanted)]
+    return tuple(sorted({line for line in kept if _named(line) not in TOOLS}))
+
+
+def _named(requirement: str) -> str:
+    return _normal(re.split(r"[^A-Za-z0-9._-]", requirement)[0])
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _group(groups: Mapping[str, Any], name: str, seen: set[str]) -> list[str]:

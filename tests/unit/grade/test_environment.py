@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import importlib.util
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from etude.errors import UserError
-from etude.grade.environment import make_environment, refuse_runner_packages, runner_names
+from etude.grade.environment import make_environment, refuse_runner_packages, restore_environment, runner_names
 from etude.grade.runner import run_tests
 from etude.sandbox.protocol import Backend
 from etude.types import Environment, Limits, Repo
@@ -82,7 +83,7 @@ def test_a_wheel_is_installed_and_its_pytest_plugin_is_loaded(
     assert environment.digest != runner_environment.digest
     folder = out / environment.digest
     assert Path(importlib.util.cache_from_source(str(folder / "tiny_dep.py"))).exists()
-    assert sorted(path.name for path in out.iterdir()) == [environment.digest]
+    assert sorted(path.name for path in out.iterdir()) == sorted([".wheels", environment.digest, f"{environment.digest}.lock"])
     assert not (folder / "bin").exists()
 
     files = {
@@ -120,8 +121,34 @@ def test_a_requirement_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         make_environment(["no such thing!"], tmp_path)
 
 
-def test_a_repository_that_the_runner_imports_is_refused(tmp_path: Path) -> None:
+def test_only_the_runner_itself_is_refused(tmp_path: Path) -> None:
     assert {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"} <= runner_names()
-    with pytest.raises(UserError, match="pluggy: pytest itself imports this, so tasks cannot be cut from it"):
-        make_environment((), tmp_path, under_test=["pluggy", "mine"])
-    refuse_runner_packages(["toolz", "tlz"])
+    with pytest.raises(UserError, match="_pytest: this runs the tests, so tasks cannot be cut from it"):
+        make_environment((), tmp_path, under_test=["_pytest", "mine"])
+    refuse_runner_packages(["toolz", "pluggy"])
+
+
+def test_a_second_copy_of_the_package_under_test_is_taken_out(tmp_path: Path, runner_environment: Environment) -> None:
+    """tiny_dep comes along with tiny_tool; it is the repository's own here."""
+    wheel = _wheel(tmp_path)
+    tool = _wheel(tmp_path, name="tiny_tool", requires=f"Requires-Dist: tiny_dep @ {wheel.as_uri()}\n")
+    environment = make_environment([f"tiny_tool @ {tool.as_uri()}"], tmp_path / "out", under_test=["tiny_dep", "pluggy"])
+    assert environment.requirements == tuple(sorted((*runner_environment.requirements, "tiny-tool==1.5")))
+    folder = tmp_path / "out" / environment.digest
+    assert not list(folder.glob("tiny_dep*"))
+    assert (folder / "tiny_tool.py").is_file()
+    assert (folder / "pluggy/__init__.py").is_file()  # the runner's own copy, see child.py
+
+
+def test_a_folder_that_was_lost_is_made_again_from_its_lock_without_a_network(tmp_path: Path) -> None:
+    wheel = _wheel(tmp_path)
+    environment = make_environment([f"tiny_dep @ {wheel.as_uri()}"], tmp_path / "out")
+    folder = tmp_path / "out" / environment.digest
+    before = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.py")}
+    shutil.rmtree(folder)
+    wheel.unlink()
+    restore_environment(environment, tmp_path / "out")
+    assert {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.py")} == before
+    (tmp_path / "out" / ".wheels" / wheel.name).write_bytes(b"another")
+    with pytest.raises(UserError, match=r"tiny_dep-1\.5-py3-none-any\.whl is missing or was changed"):
+        restore_environment(environment, tmp_path / "out")

@@ -430,3 +430,75 @@ def test_a_second_run_shows_the_same_and_tracing_changes_nothing(run_repo: RunRe
     assert run.result.stdout == again.result.stdout != b""
     assert (run.outcomes, run.messages, run.collect_errors) == (again.outcomes, again.messages, again.collect_errors)
     assert again.reach == {}
+
+
+TREES_OWN = """\
+import importlib.metadata
+import sys
+
+import iniconfig
+import pluggy
+import pytest
+from iniconfig.late import VALUE
+
+
+def test_the_trees():
+    assert (pluggy.MINE, VALUE) == (1, 2)
+    assert pytest.importorskip("pluggy") is pluggy
+
+
+def test_pytest_has_its_own():
+    manager = sys.modules["_pytest.config"].PluginManager
+    assert manager.__init__.__code__.co_filename.startswith("/env/pluggy/")
+    assert not hasattr(pluggy, "PluginManager")
+
+
+def test_what_pytest_imports_late(monkeypatch):
+    config = sys.modules["_pytest.config"]
+    exec("def late():\\n    import iniconfig.exceptions\\n    return iniconfig.exceptions", vars(config))
+    assert config.late().__file__.startswith("/env/")
+    assert iniconfig.__file__.startswith("/work/")
+    monkeypatch.setattr("pluggy.MINE", 3)
+    assert pluggy.MINE == 3
+
+
+def test_metadata():
+    assert importlib.metadata.version("own_name") == "4.5"
+    assert importlib.metadata.version("pytest") == pytest.__version__
+"""
+
+
+def test_a_package_that_pytest_imports_too_is_tested_from_the_tree(run_repo: RunRepo) -> None:
+    files = {
+        "src/pluggy/__init__.py": "MINE = 1\n",
+        "src/iniconfig/__init__.py": "",
+        "src/iniconfig/late.py": "VALUE = 2\n",
+        "tests/test_x.py": TREES_OWN,
+        "PKG-INFO": "Metadata-Version: 2.1\nName: own-name\nVersion: 4.5\n\nName: other\n",
+    }
+    run = run_repo(files, roots=("src",))
+    assert dict.fromkeys(run.outcomes.values()) == {"passed": None}, run.messages
+    assert len(run.outcomes) == 4
+
+
+def test_metadata_of_a_checkout_comes_from_its_pyproject(run_repo: RunRepo) -> None:
+    files = {
+        "pyproject.toml": "[project]\nname = 'own.name'\ndynamic = ['version']\n",
+        "tests/test_x.py": "import importlib.metadata\n\n\ndef test_a():\n    assert importlib.metadata.version('own-name') == '0.0.0'\n",
+    }
+    assert run_repo(files).passed(["tests/test_x.py::test_a"])
+
+
+SETTINGS = {
+    "pyproject.toml": "[tool.pytest.ini_options]\naddopts = ['-m', 'not stress', '-x']\npython_functions = ['test_*', 'check_*']\n",
+    "setup.cfg": "[tool:pytest]\naddopts = --import-mode=importlib -m 'not stress' --maxfail=1 -x\npython_functions = test_* check_*\n",
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_say_which_tests_there_are_count_and_those_that_stop_do_not(run_repo: RunRepo, name: str) -> None:
+    code = (
+        "import pytest\n\n\n@pytest.mark.stress\ndef test_a():\n    pass\n\n\ndef test_b():\n    assert 0\n\n\ndef check_c():\n    pass\n"
+    )
+    run = run_repo({name: SETTINGS[name], "tests/test_x.py": code})
+    assert run.outcomes == {"tests/test_x.py::test_b": "failed", "tests/test_x.py::check_c": "passed"}

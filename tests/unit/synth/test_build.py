@@ -227,9 +227,9 @@ BAD = {
         {"calc.py": "def f(:\n", "test_calc.py": "def test_f(): pass\n"},
         "no source file of .* can be read; calc.py: syntax error at line 1",
     ),
-    "a repository that pytest itself needs": (
-        {"pluggy/__init__.py": "def f(): return 1\n", "test_f.py": "def test_f(): pass\n"},
-        "pytest itself imports this",
+    "a repository that is pytest itself": (
+        {"_pytest/__init__.py": "def f(): return 1\n", "test_f.py": "def test_f(): pass\n"},
+        "_pytest: this runs the tests",
     ),
     "nothing to cut": (
         {"calc.py": "def f():\n    return 1\n\n\nX = f()\n", "test_calc.py": "import calc\n\n\ndef test_f(): assert calc.f()\n"},
