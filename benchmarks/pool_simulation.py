@@ -37,9 +37,9 @@ from etude.pool.pool import Pool
 KINDS = {"feature_deletion": 0.0, "joined_features": 1.5, "bug_injection": -1.0}  # mean difficulty, logits
 REPOS = {"toolz": -0.5, "attrs": 0.0, "httpx": 0.5}
 BANDS = {"S": -1.0, "M": 0.5, "L": 2.0}
-SPREAD = 3.0  # of difficulties within an arm
+SPREAD = 2.5  # of difficulties within an arm
 TASKS = 240
-GAIN, TRANSFER = 0.012, 0.5
+GAIN, TRANSFER = 0.025, 0.5
 YIELD = 0.6  # of wishes that a factory can fulfil
 STEPS, PER_STEP, GROUP = 160, 8, 8
 WAYS = ("uniform", "pool, no growing", "pool", "pool, one epoch")

@@ -3,15 +3,15 @@
 In: tasks, a model, a configuration, a run folder. Out: rollouts, hints, feedback and metrics in the run folder, and the trained model in
 `model/` (a Hugging Face folder). One step:
 
-    tasks -> a group of rollouts each, graded -> hints at bad turns -> samples -> gradients -> update -> teacher, checkpoint
+    tasks -> a group of rollouts each, graded -> hints at bad turns -> samples -> gradients -> update -> teacher, pool, checkpoint
 
 Everything random comes from (seed, step, task, attempt), so that a run that was killed goes on from its last checkpoint and ends with the
-weights it would have had (bit for bit with model.dtype = "float32"; see docs/design.md, "Reproducible runs"). No task is drawn twice.
+weights it would have had (bit for bit with model.dtype = "float32"; see docs/design.md, "Reproducible runs").
 
-Not here: how gradients are made (learn/step.py), how rollouts are played (collect.py), the demonstrations (warmup.py).
+Not here: which tasks a step draws (curriculum.py), how gradients are made (learn/step.py), how rollouts are played (collect.py), the
+demonstrations (warmup.py).
 """
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,9 +24,10 @@ from torch import nn
 from etude import warmup
 from etude.collect import Harness
 from etude.config import Config
+from etude.curriculum import Curriculum
 from etude.engine.local import LocalEngine
 from etude.errors import NoSignal, UserError
-from etude.evaluate import group_jobs, play, seed_of
+from etude.evaluate import group_jobs, play
 from etude.feedback.write import write_hints
 from etude.learn.coefficient import Gap, coefficient, observe
 from etude.learn.credit import Credit, group_advantages
@@ -86,19 +87,6 @@ class Learner:
         self.phase = "rl"
         self.optimizer = AdamW(self.model.named_parameters(), weight_decay=config.rl.weight_decay)
         self.teacher = Teacher(self.model, config.feedback.teacher, config.feedback.ema_rate)
-
-
-def draw(tasks: Sequence[Task], config: Config) -> list[list[Task]]:
-    """The tasks of each step, none twice. Raises: UserError where there are not enough."""
-    needed = config.rl.steps * config.rl.tasks_per_step
-    if needed > len(tasks):
-        raise UserError(
-            f"rl.steps x rl.tasks_per_step = {needed} but there are {len(tasks)} training tasks, and no task is trained on twice: "
-            "lower one of the two, or build more tasks"
-        )
-    order = random.Random(seed_of(config.seed, "order")).sample(list(tasks), len(tasks))
-    size = config.rl.tasks_per_step
-    return [order[k * size : (k + 1) * size] for k in range(config.rl.steps)]
 
 
 def resume(learner: Learner, run: RunFolder, config: Config) -> None:
@@ -162,34 +150,35 @@ def train(
     view: View,
 ) -> None:
     """The steps that are left. Raises: NoSignal, UserError."""
-    plan = draw(tasks, config)
-    for k in range(learner.step, config.rl.steps):
-        name = f"step-{k + 1:04d}"
-        jobs = group_jobs(name, plan[k], config.rl.group_size, config.seed)
-        view.stage(f"step {k + 1} of {config.rl.steps}", total=len(jobs))
-        begun = time.monotonic()
-        engine.version = learner.step
-        rollouts = play(
-            name,
-            jobs,
-            engine=engine,
-            harness=harness,
-            run=run,
-            open_at_once=config.rl.slots,
-            on_rollout=lambda rollout: view.advance(),
-            on_tokens=rate_shower(view),
-        )
-        collected = time.monotonic()
-        view.note(f"{name}: learning from {len(rollouts)} rollouts")
-        row = learn(learner, rollouts, config, harness=harness, run=run, name=name)
-        row.update(collect_s=collected - begun, train_s=time.monotonic() - collected)
-        row["tokens_per_s"] = row["sampled_tokens"] / row["collect_s"]
-        metrics.log("step", **row)
-        view.numbers(
-            **{key: row[key] for key in ("reward_mean", "solved", "invalid_call_rate", "feedback_kl", "informative_groups", "hints")}
-        )
-        run.checkpoint(name, learner.save, keep=config.rl.keep_checkpoints)
-        require_signal(learner.informative, k + 1, steps=config.rl.steps, reward_mean=row["reward_mean"])
+    with Curriculum(tasks, config, run=run, harness=harness, step=learner.step, view=view) as curriculum:
+        for k in range(learner.step, config.rl.steps):
+            name = f"step-{k + 1:04d}"
+            jobs = group_jobs(name, curriculum.tasks(k), config.rl.group_size, curriculum.seed(k))
+            view.stage(f"step {k + 1} of {config.rl.steps}", total=len(jobs))
+            begun = time.monotonic()
+            engine.version = learner.step
+            rollouts = play(
+                name,
+                jobs,
+                engine=engine,
+                harness=harness,
+                run=run,
+                open_at_once=config.rl.slots,
+                on_rollout=lambda rollout: view.advance(),
+                on_tokens=rate_shower(view),
+            )
+            collected = time.monotonic()
+            view.note(f"{name}: learning from {len(rollouts)} rollouts")
+            row = learn(learner, rollouts, config, harness=harness, run=run, name=name)
+            row.update(collect_s=collected - begun, train_s=time.monotonic() - collected)
+            row["tokens_per_s"] = row["sampled_tokens"] / row["collect_s"]
+            metrics.log("step", **row)
+            metrics.log("pool", **curriculum.report(k, rollouts))
+            view.numbers(
+                **{key: row[key] for key in ("reward_mean", "solved", "invalid_call_rate", "feedback_kl", "informative_groups", "hints")}
+            )
+            run.checkpoint(name, learner.save, keep=config.rl.keep_checkpoints)
+            require_signal(learner.informative, k + 1, steps=config.rl.steps, reward_mean=row["reward_mean"])
 
 
 def require_signal(informative: int, step: int, *, steps: int, reward_mean: float) -> None:

@@ -11,6 +11,7 @@ transactions. Postgres needs the extra `pool` (psycopg).
 Not here: what the rows mean (pool.py).
 """
 
+import importlib
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -142,7 +143,7 @@ def _wal(connection: sqlite3.Connection) -> None:
 
 def _open_postgres(url: str) -> Database:
     try:
-        import psycopg
+        psycopg = importlib.import_module("psycopg")
     except ImportError:
         raise UserError("a pool on Postgres needs psycopg: pip install 'etude[pool]', or use a file") from None
     try:

@@ -1,16 +1,17 @@
 """Which tasks a step trains on. A pure function of a PoolView, the seed and the step.
 
-The probability of a task is, with E = E[p(1-p)] and staleness = versions since its last group (PLR, arXiv 2010.03934),
+The weight of a task is, with E = E[p(1-p)] and staleness = versions since its last group (PLR, arXiv 2010.03934),
 
-    (1 - rho) (E + EPSILON) / sum + rho staleness / sum          rho = stale_share
+    w = (1 - rho) (E + EPSILON) / sum + rho staleness / sum      rho = stale_share
 
-so that a share rho of the draws re-measures what was not seen for long. First a share of the groups goes to the stock of unsolved tasks,
-longest untried first. For each of the others the arm with the best score (arms.py) is taken, then a task of it; none twice in a step.
+so that a share rho of the weight re-measures what was not seen for long. It is multiplied by the score of the task's arm (arms.py). (Taking
+the best arm first and a task of it then, as a plain bandit would, draws whatever the arm has left: fewer informative groups in the
+simulation.) Before that, a share of the groups goes to the stock of unsolved tasks, longest untried first. No task comes twice in a step.
 With `oversample` above 1 more tasks follow, until as many groups can be expected to be informative as were asked for, or the factor
 is reached.
 
-Each task has its own random number, from (seed, step, id), and the lowest -ln(u)/weight wins: what the draw is does not depend on the order
-of rows, and a task that joins changes nothing about the others' numbers.
+Each task has its own random number u, from (seed, step, id), and the lowest -ln(u) / (w score) wins, which is a draw in proportion: it does
+not depend on the order of rows, and a task that joins changes nothing about the others' numbers.
 
 Where nothing is left that may be drawn, unsolved and retired tasks fill up: unsolved first.
 
@@ -77,9 +78,9 @@ def uniform(ids: list[str], n: int, *, seed: int, step: int) -> Draw:
 
 
 def _best(view: PoolView, queues: dict[Arm, list[TaskView]], played: dict[Arm, int], luck: Callable[[TaskView], float]) -> Arm:
-    """Highest score; among equals, the one whose next task has the best number."""
+    """Of the task that comes first where the arm's score multiplies its weight."""
     found = scores(view.arms, queues, played, view.settings.exploration)
-    return min(queues, key=lambda arm: (-found[arm], luck(queues[arm][-1]), arm))
+    return min(queues, key=lambda arm: (luck(queues[arm][-1]) / max(found[arm], 1e-12), arm))
 
 
 def _weights(view: PoolView) -> dict[str, float]:

@@ -5,7 +5,7 @@ Not here: how they are stored (database.py, pool.py), what follows from them (vi
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from etude.tree import patch_paths
@@ -127,7 +127,3 @@ def _variance(values: Sequence[float]) -> float:
         return 0.0
     middle = sum(values) / len(values)
     return sum((value - middle) ** 2 for value in values) / len(values)
-
-
-def taken_in(entry: Entry, step: int) -> Entry:
-    return replace(entry, admitted=step)

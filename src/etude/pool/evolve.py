@@ -17,7 +17,7 @@ Not here: making them (grow.py).
 from collections.abc import Collection, Iterator, Mapping
 
 from etude.pool.arms import scores
-from etude.pool.entry import Arm, Change, Entry, Wish
+from etude.pool.entry import Arm, Change, Entry, Want, Wish
 from etude.pool.view import EASIER_AFTER, EASIER_BELOW, HARDER_ABOVE, HARDER_AFTER, PoolView, TaskView
 
 MOST_JOINED = 4
@@ -80,7 +80,7 @@ def easier(entry: Entry, step: int = 0) -> Iterator[Wish]:
 
 
 def _change(entry: Entry, change: Change, step: int, *, to: str = "", partners: tuple[str, ...] = ()) -> Wish:
-    kind = "easier" if change in ("raise_level", "show_tests", "split") else "harder"
+    kind: Want = "easier" if change in ("raise_level", "show_tests", "split") else "harder"
     return Wish(kind=kind, change=change, task=entry.id, to=to, partners=partners, arm=entry.arm, step=step)
 
 

@@ -13,6 +13,7 @@ Not here: what is wished for (evolve.py), how a task is made (a callable).
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -95,7 +96,10 @@ def _deliver(pool: Pool, claim: Claim, made: Sequence[Task], keep: Keep) -> None
     except (EtudeError, OSError) as error:
         pool.fail(claim, _line(error))
         return
-    pool.fulfil(claim, [entry_of(task, wish=claim.wish.id, admitted=None) for task in made])
+    wish = claim.wish
+    entries = [entry_of(task, wish=wish.id, admitted=None) for task in made]
+    parents = tuple(filter(None, (wish.task, *wish.partners)))
+    pool.fulfil(claim, [replace(entry, origin=entry.origin or parents) for entry in entries])
 
 
 def _line(error: Exception) -> str:

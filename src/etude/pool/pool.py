@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from etude.config import PoolConfig
 from etude.errors import UserError
 from etude.pool.database import Database, Row, open_database
@@ -154,7 +156,7 @@ class Pool:
             view = self.view(step)
             known = self._database.query("select tasks from draws where run = ? and step = ?", self.run, step)
             if known:
-                ids = tuple(json.loads(known[0][0]))
+                ids = tuple(msgspec.json.decode(known[0][0]))
                 return Draw(step=step, tasks=ids, expected=sum(view.tasks[name].informative for name in ids if name in view.tasks))
             drawn = choose(view, n, seed=seed, step=step)
             if not drawn.tasks:
@@ -168,10 +170,10 @@ class Pool:
     # wishes
 
     def wish(self, *, step: int, can: Collection[Change], target: int) -> list[Wish]:
-        """After the outcomes of a step: ask for as many tasks as the frontier, with what is under way, lacks to `target`. The new wishes."""
+        """After the outcomes of a step: ask for as many tasks as the frontier, with what is under way, lacks to `target`. Returns them."""
         with self._database.transaction():
             view = self.view(step + 1)
-            states = dict(self._database.query("select id, state from wishes where run = ?", self.run))
+            states: dict[str, str] = dict(self._database.query("select id, state from wishes where run = ?", self.run))
             waiting = sum(state in ("open", "taken") for state in states.values())
             waiting += sum(entry.admitted is None for entry in self.entries())
             lacking = target - len(view.frontier) - waiting
@@ -228,7 +230,7 @@ class Pool:
     def admit(self, *, step: int, upto: int | None = None) -> list[str]:
         """Tasks that were made since may be drawn from this step on, those of wishes up to step `upto` only; their ids, sorted."""
         with self._database.transaction():
-            steps = dict(self._database.query("select id, step from wishes where run = ?", self.run))
+            steps: dict[str, int] = dict(self._database.query("select id, step from wishes where run = ?", self.run))
             ready = [one.id for one in self.entries() if one.admitted is None and (upto is None or steps.get(one.wish, 0) <= upto)]
             for name in ready:
                 self._database.execute("update tasks set admitted = ? where run = ? and id = ?", step, self.run, name)
@@ -239,8 +241,15 @@ class Pool:
         return sum(wish.step <= upto for wish, _, _ in self.wishes("open", "taken"))
 
     def rewind(self, step: int) -> None:
-        """The run goes on from the checkpoint before `step`: what came of that step and later ones is forgotten, its draw is not."""
+        """The run goes on from the checkpoint before `step`: what came of that step and later ones is forgotten, its draw is not.
+
+        Before step 0 there is nothing to go on from: everything is forgotten, the tasks too.
+        """
         with self._database.transaction():
+            if step == 0:
+                for table in ("tasks", "outcomes", "draws", "wishes"):
+                    self._database.execute(f"delete from {table} where run = ?", self.run)
+                return
             later = [row[0] for row in self._database.query("select id from wishes where run = ? and step >= ?", self.run, step)]
             for wish in later:
                 self._database.execute("delete from tasks where run = ? and wish = ?", self.run, wish)
@@ -272,8 +281,8 @@ def _entry(row: Row) -> Entry:
         mode=row[4],
         level=row[5],
         visible_share=row[6],
-        origin=tuple(json.loads(row[7])),
-        files=tuple(json.loads(row[8])),
+        origin=tuple(msgspec.json.decode(row[7])),
+        files=tuple(msgspec.json.decode(row[8])),
         wish=row[9],
         admitted=row[10],
         held=row[11],
@@ -282,9 +291,15 @@ def _entry(row: Row) -> Entry:
 
 
 def _wish(row: Row) -> Wish:
-    kind, group, size = json.loads(row[5])
+    kind, group, size = msgspec.json.decode(row[5])
     return Wish(
-        kind=row[0], change=row[1], task=row[2], to=row[3], partners=tuple(json.loads(row[4])), arm=(kind, group, size), step=row[6]
+        kind=row[0],
+        change=row[1],
+        task=row[2],
+        to=row[3],
+        partners=tuple(msgspec.json.decode(row[4])),
+        arm=(kind, group, size),
+        step=row[6],
     )
 
 

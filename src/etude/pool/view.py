@@ -35,6 +35,7 @@ HARDER_ABOVE, HARDER_AFTER = 0.75, 8  # pass rate and rollouts from which a hard
 EASIER_BELOW, EASIER_AFTER = 1 / 16, 16
 STRENGTH = 2.0  # of a prior, in rollouts: as much as Beta(1, 1)
 LOGITS = 1.0  # what one change of a task is taken to move its pass rate by, before it was tried
+PROMISING = 0.7  # expected probability that a group is informative, of a task of the frontier
 FADED = 1.0  # rollouts' worth of evidence below which an unsolved task is tried again
 
 
@@ -72,8 +73,12 @@ class PoolView:
 
     @property
     def frontier(self) -> list[TaskView]:
-        """Those that may be drawn and whose next group is more likely informative than not."""
-        return [one for one in self.tasks.values() if self.drawable(one) and one.informative >= 0.5]
+        """Those that may be drawn and promise an informative group, and what was made for that and not tried yet."""
+        return [
+            one
+            for one in self.tasks.values()
+            if self.drawable(one) and (one.informative >= PROMISING or (one.state == "fresh" and one.entry.wish))
+        ]
 
 
 def look(entries: Iterable[Entry], outcomes: Iterable[Outcome], *, version: int, group_size: int, settings: PoolConfig) -> PoolView:

@@ -1,0 +1,132 @@
+"""Makes what a training run's pool wishes for: from the tasks that are there and were not chosen, else by building more of the repository.
+
+    FOLDER/          the run's tasks: those that it neither trains on nor holds out are a reserve
+    run/grown/       a tasks folder with the same repositories and environments (links), for what is built during the run
+
+In: a Wish; out: one Task that fits, or none. Nothing that touches a file of a held-out task is given. Another process that builds into
+FOLDER meanwhile (`etude tasks build`) adds to the reserve.
+
+Not here: what is wished for (pool/evolve.py), the thread (pool/grow.py), the build (synth/).
+"""
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from etude import tree
+from etude.pool.entry import Wish
+from etude.records import decode
+from etude.sandbox.protocol import Backend
+from etude.split import difficulty_key, source_files
+from etude.store import TaskStore
+from etude.types import Repo, Task
+
+Build = Callable[[Repo], None]
+SHARED = ("repos", "env")
+
+
+class Growth:
+    """`make` is what a Grower calls."""
+
+    def __init__(
+        self, folders: Sequence[Path], *, taken: Callable[[], Iterable[str]], held_out: Iterable[Task], build: Build | None
+    ) -> None:
+        """`taken`: ids that the pool has already; `build`: more tasks of a repository into one of `folders`, once each."""
+        self._folders, self._taken, self._build = folders, taken, build
+        held = list(held_out)
+        self._held_ids = {task.id for task in held}
+        self._held_files = {(task.repo.name, path) for task in held for path in source_files(task)}
+        self._read: dict[Path, Task] = {}
+        self._built: set[str] = set()
+        self._lock = threading.Lock()  # a build that was given up may still come back
+
+    def make(self, wish: Wish) -> list[Task]:
+        with self._lock:
+            found = self._match(wish)
+            repo = self._to_build(wish) if found is None else None
+        if repo is not None and self._build is not None:
+            self._build(repo)
+            with self._lock:
+                found = self._match(wish)
+        return [] if found is None else [found]
+
+    def _to_build(self, wish: Wish) -> Repo | None:
+        """The wish's repository, the first time."""
+        repo = next((task.repo for task in self._tasks() if task.repo.name == wish.arm[1]), None)
+        if repo is None or self._build is None or repo.digest in self._built:
+            return None
+        self._built.add(repo.digest)
+        return repo
+
+    def _match(self, wish: Wish) -> Task | None:
+        tasks = {task.id: task for task in self._tasks()}
+        out = {*self._taken(), *self._held_ids}
+        free = [task for task in tasks.values() if task.id not in out and not self._touches_held_out(task)]
+        fitting = [task for task in free if fits(task, wish, tasks.get(wish.task))]
+        return min(fitting, key=difficulty_key, default=None)
+
+    def _touches_held_out(self, task: Task) -> bool:
+        return any((task.repo.name, path) in self._held_files for path in source_files(task))
+
+    def _tasks(self) -> list[Task]:
+        """Those of all folders; a file is read once. One that cannot be read is not there."""
+        for folder in self._folders:
+            for file in sorted(folder.glob("*.json")):
+                if file.name != "pool.json" and file not in self._read:
+                    try:
+                        self._read[file] = decode(file.read_bytes(), Task)
+                    except (OSError, ValueError):
+                        continue
+        return list(self._read.values())
+
+
+def fits(task: Task, wish: Wish, old: Task | None) -> bool:
+    """Is this task what was wished for? `old`: the one to begin with."""
+    if wish.change == "new":
+        return (task.kind, task.repo.name, task.band) == wish.arm
+    if old is None or task.repo.digest != old.repo.digest:
+        return False
+    if wish.change == "join":
+        return task.kind == "joined_features" and task.mode == old.mode and {wish.task, *wish.partners} <= set(task.origin)
+    if wish.change == "split":
+        return task.id in old.origin
+    same = _feature(task) == _feature(old) and task.kind == old.kind
+    if wish.change == "remove":
+        return same and task.mode == "remove" and task.level == old.level
+    if not same or task.mode != old.mode:
+        return False
+    if wish.change in ("lower_level", "raise_level"):
+        return task.level == wish.to and task.visible_share == old.visible_share
+    more = task.visible_share > old.visible_share if wish.change == "show_tests" else task.visible_share == 0 < old.visible_share
+    return task.level == old.level and more
+
+
+def _feature(task: Task) -> frozenset[tuple[str, int]]:
+    return frozenset((symbol.path, symbol.line) for symbol in task.symbols)
+
+
+def grown_folder(run: Path, store: TaskStore) -> Path:
+    """The run's own tasks folder, on the repositories and environments of `store`."""
+    folder = run / "grown"
+    TaskStore.create(folder)
+    for name in SHARED:
+        (store.path / name).mkdir(exist_ok=True)
+        if not (folder / name).exists():
+            (folder / name).symlink_to((store.path / name).resolve(), target_is_directory=True)
+    return folder
+
+
+def builder(store: TaskStore, out: Path, backend: Backend) -> Build:
+    """Builds a repository of `store` from its snapshot, every kind and mode, one sandbox at a time: training needs the other cores."""
+
+    def build(repo: Repo) -> None:
+        from etude.synth.build import BuildOptions, build_tasks
+        from etude.synth.kinds import FINDERS
+
+        with tempfile.TemporaryDirectory(prefix="etude-grow-") as scratch:
+            folder = Path(scratch, repo.name)  # a task's id begins with the folder's name
+            tree.copy_tree(store.snapshot(repo), folder)
+            build_tasks(str(folder), out, options=BuildOptions(kinds=tuple(FINDERS), jobs=1), backend=backend)
+
+    return build
