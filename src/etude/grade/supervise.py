@@ -27,6 +27,7 @@ from typing import Any
 
 PR_SET_DUMPABLE = 4  # linux/prctl.h
 RESULT = ".etude-result"
+KEPT_ENV = ("PATH", "LD_LIBRARY_PATH")  # without the second the interpreter may load another Python's library
 
 
 def main() -> None:
@@ -109,7 +110,7 @@ def start(request: dict[str, Any], nonce: str) -> tuple[subprocess.Popen[bytes],
         stderr=subprocess.STDOUT,
         pass_fds=(write_fd,),
         start_new_session=True,
-        env={"PATH": os.environ.get("PATH", os.defpath), **request["env"]},
+        env={"PATH": os.defpath, **{name: os.environ[name] for name in KEPT_ENV if name in os.environ}, **request["env"]},
     )
     os.close(write_fd)
     assert child.stdin is not None

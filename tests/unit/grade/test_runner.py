@@ -1,6 +1,7 @@
 """Outcomes are known from outside, id by id, whatever the code under test prints or does."""
 
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -502,3 +503,9 @@ def test_settings_that_say_which_tests_there_are_count_and_those_that_stop_do_no
     )
     run = run_repo({name: SETTINGS[name], "tests/test_x.py": code})
     assert run.outcomes == {"tests/test_x.py::test_b": "failed", "tests/test_x.py::check_c": "passed"}
+
+
+def test_the_interpreter_is_whole(run_repo: RunRepo) -> None:
+    """Its library is the one that its modules were built for, also where the system has another of the same name."""
+    code = f"import ssl\nimport sys\n\n\ndef test_a():\n    assert sys.version_info[:3] == {sys.version_info[:3]}\n"
+    assert run_repo({"tests/test_x.py": code}).passed(["tests/test_x.py::test_a"])
