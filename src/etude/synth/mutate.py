@@ -1,8 +1,8 @@
 """Small wrong versions of a function, by rules: the bugs that people write.
 
 In: a `Source` and a definition in it; out: `Mutation`s, each one byte range with its new bytes, the rule and one line of words. `mutants`
-yields them in an order that depends on the seed alone, rules taking turns; every one parses, compiles and has another syntax
-tree. `apply` puts several into one file.
+gives them in an order that depends on the seed alone, rules taking turns and the crude ones last in each turn; every one parses,
+compiles and has another syntax tree. `apply` puts several into one file.
 
 Left alone: annotations, decorators, docstrings, f-strings (their columns are unknown before Python 3.12), and what would make a `while`
 loop run for ever more often than not: steps of counters, `break` and dropped statements inside one.
@@ -66,6 +66,7 @@ OTHER_ERROR = {
     "ValueError": "TypeError", "TypeError": "ValueError", "KeyError": "IndexError", "IndexError": "KeyError",
     "AttributeError": "TypeError", "StopIteration": "ValueError", "NotImplementedError": "TypeError", "OSError": "ValueError",
 }  # fmt: skip
+CRUDE = ("returns None", "swapped arguments", "dropped conversion", "dropped raise", "wrong exception type", "removed minus")  # come last
 MAX_NUMBER = 10**6  # larger ones are magic: one more changes a table, not a limit
 EXCERPT = 100  # characters of code in the words
 
@@ -94,7 +95,7 @@ def mutants(source: Source, definition: Definition, *, seed: int = 0, limit: int
     for mutation in _Proposals(source, definition).all():
         lanes[mutation.rule].append(mutation)
     ordered = [sorted(lane, key=lambda mutation: _rank(seed, mutation)) for lane in lanes.values()]
-    ordered.sort(key=lambda lane: _rank(seed, lane[0]))
+    ordered.sort(key=lambda lane: (lane[0].rule in CRUDE, _rank(seed, lane[0])))
     found: list[Mutation] = []
     seen: set[tuple[int, int, bytes]] = set()
     for turn in range(max(map(len, ordered), default=0)):

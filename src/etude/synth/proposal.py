@@ -17,6 +17,7 @@ from typing import Any
 from etude.synth.candidates import Candidate
 from etude.synth.closure import Closure
 from etude.synth.cut import Cut, CutError, Mode, cut_sources, render
+from etude.synth.ground import Ground
 from etude.synth.names import Index, Key, bound_name
 from etude.synth.source import Definition, Unreadable, parse
 from etude.synth.units import units
@@ -44,6 +45,7 @@ class Proposal:
     instruction: str = ""  # "": written from the cut (write.py)
     origin: tuple[str, ...] = ()  # Task.origin
     evidence: Mapping[str, Any] = field(default_factory=dict)  # goes into the task's
+    ground: Ground | None = None  # where another original than the repository's is changed
 
     @property
     def symbols(self) -> tuple[Definition, ...]:

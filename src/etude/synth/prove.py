@@ -16,8 +16,8 @@ Not here: what to cut (cut.py, reduce.py), the original's own runs (workshop.py)
 """
 
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from etude.grade.runner import Order, TestRun
@@ -46,6 +46,7 @@ class Proof:
     num_runs: int
     hidden_tree: Path
     agent_tree: Path
+    messages: Mapping[str, str] = field(default_factory=dict)  # fail_to_pass id -> what the failed test said, one line
 
     @property
     def cut(self) -> Cut:
@@ -82,6 +83,7 @@ class _Trial:
         self.changes: Changes = {}
         self.gone: frozenset[str] = frozenset()  # ids that are not in the agent's tree
         self.unimportable: frozenset[str] = frozenset()  # test files that cannot be imported in the hidden tree
+        self.messages: dict[str, str] = {}  # of failed tests in the hidden tree
         self.num_runs = 0
 
     def remove(self) -> Proof:
@@ -109,6 +111,7 @@ class _Trial:
         if run.collect_errors:
             raise Rejected(f"collection breaks: {run.collect_errors[0]}")
         self.expect(run, self.baseline.collected)
+        self.messages = dict(run.messages)
         failing = frozenset(id for id in self.baseline.stable if run.outcomes.get(id) != "passed")
         self.note(failing)
         self.feature |= self.functions(failing, run)
@@ -149,6 +152,7 @@ class _Trial:
         ids = frozenset(ids)
         run = self.run(self.hidden, order=order, ids=ids)
         self.unimportable = frozenset(error.split(": ")[0] for error in run.collect_errors)
+        self.messages = {**run.messages, **self.messages}
         return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
 
     def again(self, fail_to_pass: frozenset[str]) -> None:
@@ -224,4 +228,5 @@ class _Trial:
             num_runs=self.num_runs,
             hidden_tree=self.hidden,
             agent_tree=self.agent,
+            messages={id: self.messages[id] for id in sorted(fail_to_pass) if id in self.messages},
         )

@@ -89,6 +89,7 @@ class Workshop:
     scratch: Path
     bytecode: Mapping[str, Path] = field(default_factory=dict)  # of the original's files
     left_out: frozenset[str] = frozenset()  # slow tests
+    history: Path | None = None  # a bare clone, where the repository has one; no part of any tree
     chosen: tuple[str, ...] | None = None  # what is run instead of everything, if some are left out
     log: list[str] = field(default_factory=list)  # order of every run of pytest so far
 

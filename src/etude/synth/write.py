@@ -26,7 +26,7 @@ INDENT = "    "
 
 def instruction(workshop: Workshop, proof: Proof, tests: Sequence[Definition], words: Mapping[str, frozenset[str]]) -> str:
     """`tests`: the functions of the hidden tests; `words`: the words of every original source file."""
-    parts = [*_removed(workshop.index, proof), *_stubbed(proof), *_use(proof, tests)]
+    parts = [*removed_parts(workshop.index, proof), *stubbed_parts(proof), *use(proof, tests)]
     text = "\n\n".join(parts)
     extra = missing_names(workshop, proof, tests, words, text)
     if extra:
@@ -86,7 +86,7 @@ def signature(definition: Definition) -> str:
 # -- parts
 
 
-def _removed(index: Index, proof: Proof) -> list[str]:
+def removed_parts(index: Index, proof: Proof) -> list[str]:
     parts: list[str] = []
     for path in dict.fromkeys(definition.path for definition in proof.cut.removed):
         mine = [definition for definition in proof.cut.removed if definition.path == path]
@@ -98,7 +98,7 @@ def _removed(index: Index, proof: Proof) -> list[str]:
         )
         parts += [f"```python\n{_outline(index, definition)}\n```" for definition in mine]
     if parts:
-        parts += _along(index, proof)
+        parts += along(index, proof)
     return parts
 
 
@@ -129,7 +129,7 @@ def _quoted(doc: ast.Expr) -> list[str]:
     return [f'{lines[0]}"""'] if len(lines) == 1 else [*lines, '"""']
 
 
-def _along(index: Index, proof: Proof) -> list[str]:
+def along(index: Index, proof: Proof) -> list[str]:
     """What went along: module-level statements, exports, imports elsewhere."""
     gone = proof.cut.closure.gone
     own = {definition.node for definition in proof.cut.removed}
@@ -155,7 +155,7 @@ def _along(index: Index, proof: Proof) -> list[str]:
     return ["What belonged to it and is gone too:\n" + "\n".join(lines)] if lines else []
 
 
-def _stubbed(proof: Proof) -> list[str]:
+def stubbed_parts(proof: Proof) -> list[str]:
     parts: list[str] = []
     for path in dict.fromkeys(definition.path for definition in proof.cut.stubbed):
         mine = [definition for definition in proof.cut.stubbed if definition.path == path]
@@ -170,7 +170,7 @@ def _stubbed(proof: Proof) -> list[str]:
     return parts
 
 
-def _use(proof: Proof, tests: Sequence[Definition]) -> list[str]:
+def use(proof: Proof, tests: Sequence[Definition]) -> list[str]:
     """What the hidden tests show: their names, keywords in calls, expected exceptions."""
     names = list(dict.fromkeys(test.qualname for test in tests))
     more = f" and {len(names) - MAX_TESTS} more" if len(names) > MAX_TESTS else ""

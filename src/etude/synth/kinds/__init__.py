@@ -9,7 +9,7 @@ Not here: trying them (build.py).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from etude.synth.kinds import deletion
+from etude.synth.kinds import bug, deletion, joined, replay
 from etude.synth.options import BuildOptions
 from etude.synth.proposal import Idea, Made
 from etude.synth.workshop import Baseline, Workshop
@@ -17,4 +17,7 @@ from etude.synth.workshop import Baseline, Workshop
 Find = Callable[[Workshop, Baseline, BuildOptions, Sequence[Made]], Iterable[Idea]]
 FINDERS: Mapping[str, Find] = {
     "feature_deletion": deletion.find,
+    "bug_injection": bug.find,
+    "joined_features": joined.find,
+    "commit_replay": replay.find,
 }

@@ -1,0 +1,335 @@
+"""The instruction of a task at a level, written without a model, or better with one.
+
+    A  signatures and docstrings (write.py)             bugs: symptoms, function and file
+    B  names, what they take and what they do           bugs: symptoms and function
+    C  what is missing or wrong, and nothing else       bugs: symptoms
+
+In: a proof and the functions of its hidden tests; out: text for the agent. Whatever the level, every name that the hidden tests need and
+that the agent's tree no longer has is in the text: `missing_identifiers` finds them and is a gate. B and C show a few calls with what
+comes of them, from docstrings first, never more than half of what the hidden tests check. `visible` is the share of the hidden
+test functions that are quoted whole. A model's text (`complete`) is taken if no needed name is lost and no code of gold has got in.
+
+Not here: level A's parts (write.py), sentences about definitions (behaviour.py), tests (examples.py) and bugs (symptoms.py).
+"""
+
+import ast
+import builtins
+import hashlib
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from etude.synth.behaviour import facts, parameters, prose
+from etude.synth.examples import Example, code, doc_examples, test_examples
+from etude.synth.names import Index
+from etude.synth.prove import Proof
+from etude.synth.source import Definition
+from etude.synth.symptoms import report, symptoms
+from etude.synth.units import WORD
+from etude.synth.workshop import Workshop
+from etude.synth.write import identifiers, removed_parts, stubbed_parts, use, words_of
+
+MAX_EXAMPLES = 3  # of one feature; each further public definition adds one
+MAX_EXAMPLES_ALL = 10
+MAX_DOC_SHOWN = 2  # of a docstring's examples, of one definition
+GOLD_LINE = 30  # characters: a longer line of gold in a model's text is taken as copied
+LONGER = 3.0  # a model's text may be so many times as long
+LOOKUPS = (
+    "getattr",
+    "hasattr",
+    "setattr",
+    "delattr",
+    "patch",
+    "object",
+    "delitem",
+    "setitem",
+    "import_module",
+    "attrgetter",
+    "methodcaller",
+)
+TAIL = "Every other test must keep passing. Change source files only: tests and configuration are not taken over."
+BUG = "bug_injection"
+Level = str  # "A" | "B" | "C"
+Complete = Callable[[str], str]
+Words = Mapping[str, frozenset[str]]
+
+
+def instruction(
+    workshop: Workshop,
+    proof: Proof,
+    tests: Sequence[Definition],
+    words: Words,
+    *,
+    level: Level = "A",
+    visible: float = 0.0,
+    complete: Complete | None = None,
+) -> str:
+    """`tests`: the functions of the hidden tests; `words`: the words of every original source file."""
+    index, kind = workshop.index, proof.proposal.kind
+    if kind == BUG:
+        functions = {id: test for id in proof.fail_to_pass if (test := _test_of(tests, id)) is not None}
+        parts = report(symptoms(index, functions, proof.messages), proof.proposal.symbols, level)
+        parts += use(proof, tests)[:1] if level == "A" else []
+    elif level == "A":
+        parts = [*_preface(proof), *removed_parts(index, proof), *stubbed_parts(proof), *use(proof, tests)]
+    else:
+        examples = _examples(index, proof, tests)
+        told = [prose(definition.node) for definition in proof.proposal.symbols]
+        if not examples and not any(told) and not visible:
+            visible = 1 / len(tests) if tests else 0.0  # nothing else says what it does
+        parts = [*_preface(proof), *(_names_and_behaviour(proof, index) if level == "B" else _behaviour(workshop, proof))]
+        parts += [*examples, *_access(index, proof, tests)]
+    shown = choose_visible(tests, visible)
+    text = "\n\n".join(parts)
+    if complete is not None:
+        needed = missing_identifiers(workshop, proof, tests, words, "")
+        text, _ = improve(text, needed, gold_lines(index, proof), complete)
+    text += "".join(f"\n\n{part}" for part in _quoted(index, shown))
+    extra = missing_identifiers(workshop, proof, tests, words, text)
+    if extra:
+        text += f"\n\nThe hidden tests also use these names: {', '.join(code(name) for name in extra)}."
+    return f"{text}\n\n{TAIL}\n"
+
+
+# -- completeness
+
+
+def missing_identifiers(workshop: Workshop, proof: Proof, tests: Sequence[Definition], words: Words, text: str) -> list[str]:
+    """Names that hidden tests import or access and the original sources have, but neither the agent's sources nor `text`."""
+    before: set[str] = set().union(*words.values())
+    after: set[str] = set(WORD.findall(text))
+    for path, found in words.items():
+        if path not in proof.source_changes:
+            after |= found
+    for path, data in proof.source_changes.items():
+        if data is not None:
+            encoding = workshop.index.sources[path].encoding if path in workshop.index.sources else "utf-8"
+            after |= words_of(data.decode(encoding, "replace"))
+    used: set[str] = set()
+    for node in test_nodes(workshop.index, tests):
+        used |= identifiers(node) | _looked_up(node)
+    return sorted((used & before) - after - set(dir(builtins)))
+
+
+def test_nodes(index: Index, tests: Iterable[Definition]) -> list[ast.AST]:
+    """The tests with the helpers, fixtures and imports of their files, and of conftest.py above them, that they use by name."""
+    found: dict[ast.AST, None] = {}
+    waiting: list[tuple[str, ast.AST]] = [(test.path, test.node) for test in tests]
+    while waiting:
+        path, node = waiting.pop()
+        if node in found:
+            continue
+        found[node] = None
+        names = identifiers(node) | {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+        parents = [str(parent / "conftest.py") for parent in PurePosixPath(path).parents]
+        for place in (path, *(each for each in parents if each in index.scopes and each != path)):
+            scope = index.scopes[place]
+            for name in names & scope.nodes.keys():
+                waiting += [(place, other) for other in scope.nodes[name]]
+    return list(found)
+
+
+test_nodes.__test__ = False  # type: ignore[attr-defined]
+
+
+def _looked_up(node: ast.AST) -> set[str]:
+    """Names in strings that are used to get at an attribute or a module."""
+    found: set[str] = set()
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call):
+            name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if name in LOOKUPS:
+                for given in call.args:
+                    if isinstance(given, ast.Constant) and isinstance(given.value, str) and re.fullmatch(r"[\w.]+", given.value):
+                        found.update(given.value.split("."))
+    return found
+
+
+# -- visible tests
+
+
+def choose_visible(tests: Sequence[Definition], share: float) -> list[Definition]:
+    """Which test functions the agent may read, by the hash of their names: never all of several, unless the share is 1."""
+    ranked = sorted(tests, key=lambda test: hashlib.sha256(f"{test.path}\0{test.qualname}".encode("utf-8", "surrogateescape")).digest())
+    count = len(tests) if share >= 1 else min(round(share * len(tests)), len(tests) - 1)
+    chosen = {test.key for test in ranked[: max(count, 0)]}
+    return [test for test in tests if test.key in chosen]
+
+
+def _quoted(index: Index, tests: Sequence[Definition]) -> list[str]:
+    if not tests:
+        return []
+    parts = [f"{'One of the hidden tests is' if len(tests) == 1 else f'{len(tests)} of the hidden tests are'}:"]
+    for test in tests:
+        source = index.sources[test.path]
+        data = source.data[source.starts[test.line - 1] : source.starts[test.end_line]]
+        lines = textwrap.dedent(data.decode(source.encoding)).replace("\r\n", "\n").strip("\n")
+        fence = "````" if "```" in lines else "```"
+        parts.append(f"{fence}python\n# {test.path}\n{lines}\n{fence}")
+    return parts
+
+
+# -- levels B and C
+
+
+def _preface(proof: Proof) -> list[str]:
+    """What a kind has to say first: a commit's message, a feature's new place."""
+    given = proof.proposal.evidence.get("preface")
+    return [str(given)] if given else []
+
+
+def _names_and_behaviour(proof: Proof, index: Index) -> list[str]:
+    parts: list[str] = []
+    for definitions, what in ((proof.cut.removed, "gone from"), (proof.cut.stubbed, "without a body in")):
+        for path in dict.fromkeys(definition.path for definition in definitions):
+            mine = [definition for definition in definitions if definition.path == path]
+            if proof.proposal.kind == "commit_replay" and definitions is proof.cut.stubbed:
+                parts.append(f"These in {code(path)} are to be changed:")
+            else:
+                file_gone = proof.source_changes.get(path, b"") is None
+                whole = f"The file {code(path)} is gone. It held" if file_gone else f"This is {what} {code(path)}"
+                parts.append(f"{whole}:")
+            parts.append("\n".join(line for definition in mine for line in _described(index, definition, 0)))
+    return parts
+
+
+def _described(index: Index, definition: Definition, depth: int) -> list[str]:
+    """A bullet with a definition's name and what it does, and its members below it."""
+    kind = "class " if definition.is_class else ""
+    told = [prose(definition.node), parameters(definition), *facts(definition, conditions=True)]
+    if isinstance(definition.node, ast.ClassDef):
+        bases = [code(ast.unparse(base)) for base in definition.node.bases]
+        told[1] = f"It extends {', '.join(bases)}." if bases else ""
+    body = " ".join(part for part in told if part)
+    name = definition.qualname if depth == 0 else definition.name
+    lines = [f"{'  ' * depth}- {kind}{code(name)}{': ' if body else ''}" + body.replace("\n", f"\n{'  ' * (depth + 1)}")]
+    if definition.is_class:
+        for member in index.sources[definition.path].definitions:
+            if member.owner is definition.node and (not member.name.startswith("_") or member.name == "__init__"):
+                lines += _described(index, member, depth + 1)
+    return lines
+
+
+def _behaviour(workshop: Workshop, proof: Proof) -> list[str]:
+    public = [definition for definition in proof.proposal.symbols if not definition.name.startswith("_")]
+    told: list[str] = []
+    for definition in public or proof.proposal.symbols:
+        inside = (
+            [d for d in workshop.index.sources[definition.path].definitions if d.owner is definition.node] if definition.is_class else []
+        )
+        sentences = [prose(definition.node), *facts(definition, conditions=False)]
+        sentences += [text for member in inside if not member.name.startswith("_") and (text := prose(member.node))]
+        text = " ".join(sentence for sentence in sentences if sentence)
+        if text:
+            told.append(text)
+    told = list(dict.fromkeys(told))
+    name = workshop.repo.name
+    if not told:
+        return [f"A feature of {name} is missing. What it does shows in what follows."]
+    if len(told) == 1:
+        return [f"A feature of {name} is missing. Its description:", told[0]]
+    return [f"{len(told)} things that belong together are missing in {name}:", "\n".join(f"- {_indented(text)}" for text in told)]
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")
+
+
+def _examples(index: Index, proof: Proof, tests: Sequence[Definition]) -> list[str]:
+    """Of docstrings first; of what hidden tests check at most half."""
+    symbols = proof.proposal.symbols
+    nodes = {d.key: d for s in symbols for d in index.sources[s.path].definitions if s.line <= d.line <= s.end_line}
+    wanted = {definition.name for definition in nodes.values() if not definition.name.startswith("__")}
+    shown = [example for d in nodes.values() for example in doc_examples(ast.get_docstring(d.node) or "")[:MAX_DOC_SHOWN]]
+    checked = [example for test in tests for example in test_examples(index, test)]
+    limit = min(MAX_EXAMPLES_ALL, MAX_EXAMPLES + sum(not d.name.startswith("_") for d in symbols) - 1)
+    few = choose_examples(checked, wanted, min(max(limit - len(shown), 1), max(len(checked) // 2, 1)))
+    patterns = {e.match: e for e in checked if e.match and e not in few}
+    every = list({e.sentence: e for e in (*shown[:limit], *few, *patterns.values())}.values())
+    if not every:
+        return []
+    parts = ["Some of what holds:\n" + "\n".join(f"- {example.sentence}" for example in every)]
+    helpers = list(dict.fromkeys(sentence for example in every for sentence in example.helpers))
+    return [*parts, f"There {'; '.join(helpers)}."] if helpers else parts
+
+
+def choose_examples(examples: Sequence[Example], wanted: set[str], limit: int) -> list[Example]:
+    """Those that name what is wanted, the names taking turns, and of each name different relations first."""
+    useful = [example for example in examples if example.names & wanted] or list(examples)
+    lanes: dict[str, list[Example]] = {}
+    for example in useful:
+        lanes.setdefault(min(example.names & wanted, default=""), []).append(example)
+    for lane in lanes.values():
+        first = {relation: next(e for e in lane if e.relation == relation) for relation in dict.fromkeys(e.relation for e in lane)}
+        lane.sort(key=lambda example: example is not first[example.relation])
+    chosen: list[Example] = []
+    turn = 0
+    while len(chosen) < limit and any(turn < len(lane) for lane in lanes.values()):
+        chosen += [lane[turn] for lane in lanes.values() if turn < len(lane)]
+        turn += 1
+    return chosen[:limit]
+
+
+def _access(index: Index, proof: Proof, tests: Sequence[Definition]) -> list[str]:
+    """The dotted names under which hidden tests reach what is gone."""
+    gone = proof.cut.closure.gone
+    reached: dict[str, None] = {}
+    for test in tests:
+        scope = index.scopes[test.path]
+        unit = index.unit_of(test)
+        for chain in sorted(unit.now | unit.later):
+            bound = [node for node in scope.nodes.get(chain[0], []) if isinstance(node, ast.alias)]
+            if not bound or not index.dead_chain(test.path, None, chain, gone):
+                continue
+            stop = next((n for n in range(1, len(chain)) if index.dead_chain(test.path, None, chain[:n], gone)), len(chain))
+            imported = scope.imports[bound[-1]]
+            reached[".".join([imported.module, *([imported.name] if imported.name else []), *chain[1:stop]])] = None
+    names = list(reached)
+    return [f"The hidden tests reach it as {', '.join(code(name) for name in names)}."] if names else []
+
+
+def _test_of(tests: Sequence[Definition], id: str) -> Definition | None:
+    name = id.partition("[")[0].split("::")[-1]
+    path = id.split("::")[0]
+    exact = [test for test in tests if test.name == name and test.path == path]
+    return (exact or [test for test in tests if test.name == name] or [None])[0]  # type: ignore[list-item]
+
+
+# -- with a model
+
+PROMPT = """Rewrite the instruction of a programming task so that it reads well. Keep every fact, every example and every name in
+backticks exactly; add nothing that is not there; write no code that solves it. Answer with the new text only.
+
+{text}
+"""
+
+
+def improve(text: str, needed: Sequence[str], gold: Iterable[str], complete: Complete) -> tuple[str, str]:
+    """(A model's version, "") or (the text as it was, why the model's was not taken)."""
+    answer = complete(PROMPT.format(text=text)).strip()
+    words = words_of(answer)
+    lost = [name for name in needed if name not in words]
+    spans = [span for span in re.findall(r"`([^`\n]+)`", text) if span not in answer]
+    copied = [line for line in gold if line in answer and line not in text]
+    if not answer:
+        return text, "it is empty"
+    if lost or spans:
+        return text, f"it has lost {(lost or spans)[0]}"
+    if copied:
+        return text, f"it holds code of the solution: {copied[0]}"
+    if len(answer) > LONGER * len(text):
+        return text, "it is too long"
+    return answer, ""
+
+
+def gold_lines(index: Index, proof: Proof) -> list[str]:
+    """Long lines of what is to be written, without docstrings' own text."""
+    found: dict[str, None] = {}
+    for definition in proof.proposal.symbols:
+        source = index.sources[definition.path]
+        for number in range(definition.line, definition.end_line + 1):
+            line = source.line(number).decode(source.encoding, "replace").strip()
+            if len(line) >= GOLD_LINE:
+                found[line] = None
+    return list(found)
