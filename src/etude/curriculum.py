@@ -77,6 +77,10 @@ class Curriculum:
         drawn = self.pool.draw(size, seed=seed_of(self._config.seed, "draw"), step=step)
         return [self._task(name) for name in drawn.tasks]
 
+    def seed(self, step: int) -> int:
+        """Of the step's rollouts. A task that may come again must not meet the same random numbers."""
+        return self._config.seed if self._plan is not None or self._config.pool.max_draws == 1 else seed_of(self._config.seed, step)
+
     def report(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, Any]:
         """Records each group's outcome, wishes for tasks; returns what the pool looks like then."""
         groups: dict[str, list[Rollout]] = {}
@@ -102,7 +106,7 @@ class Curriculum:
             for alarm in one.alarms:
                 if alarm.version == step:
                     self._view.note(f"alarm: {one.entry.id} went from {alarm.before:.0%} solved to {alarm.after:.0%}; it is quarantined")
-        states = Counter(one.state for one in seen.tasks.values())
+        states = Counter(str(one.state) for one in seen.tasks.values())
         return {
             "frontier": len(seen.frontier),
             "wished": wished,
