@@ -25,8 +25,8 @@ SOURCES = {
 }  # fmt: skip
 LEFT_OVERS = {
     "pkg/__pycache__/a.cpython-311.pyc", "pkg/old.pyc", ".mypy_cache/3.11/cache.db", "dist/pkg-1.0.tar.gz", "docs/_build/index.html",
-    "pkg.egg-info/PKG-INFO", "src/pkg.egg-info/SOURCES.txt", "htmlcov/index.html", ".coverage", ".hypothesis/x", "pkg/a.py~", "pkg/Core.class",
-    "packages/one/dist/index.js", ".git/HEAD", "sub/.git/HEAD",
+    "pkg.egg-info/PKG-INFO", "src/pkg.egg-info/SOURCES.txt", "htmlcov/index.html", ".coverage", ".hypothesis/x", "pkg/a.py~",
+    "pkg/Core.class", "packages/one/dist/index.js", ".git/HEAD", "sub/.git/HEAD",
 }  # fmt: skip
 
 

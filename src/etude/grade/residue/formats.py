@@ -7,18 +7,26 @@ Not here: archives and compressed streams (unpack.py), git's objects (packs.py).
 """
 
 import contextlib
+import marshal
 import pickletools
+import re
 import sqlite3
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 
 PYC_HEADER_BYTES = 16
 PYC_OLD = range(3413, 3440)  # magic numbers of Python 3.8 to 3.10
 PYC_NEW = range(3495, 3700)  # of 3.11 and later, which write code objects in another way
+MAX_VALUES = 1_000_000
+MAX_TUPLE = 256  # values of a tuple that are remembered
 SQLITE_STEPS = 20_000_000  # of its virtual machine, for one database
 SQLITE = b"SQLite format 3\0"
+NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_.<>]*|\.\d+")
 JAVA = b"\xca\xfe\xba\xbe"
 
 
@@ -28,72 +36,115 @@ def is_pyc(data: bytes) -> bool:
 
 
 def pyc_values(data: bytes) -> Iterator[bytes]:
-    """Names, constants and documentation in a .pyc file."""
+    """Names, constants and documentation in a .pyc file; first all names in their order, as one text with a function's own in a row."""
     magic = int.from_bytes(data[:2], "little")
     if magic not in PYC_OLD and magic not in PYC_NEW:
         raise ValueError(f"bytecode of an unknown Python (magic number {magic})")
+    stream = _Marshal(data=data, at=PYC_HEADER_BYTES, new=magic in PYC_NEW)
+    problem = ""
     try:
-        yield from _marshal(data, PYC_HEADER_BYTES, new=magic in PYC_NEW)
+        stream.read()
     except (struct.error, IndexError):
-        raise ValueError("the bytecode ends too early") from None
+        problem = "the bytecode ends too early"
+    except ValueError as error:
+        problem = str(error)
+    yield names_text(stream)
+    yield from (value for value, _ in stream.values)
+    if problem:
+        raise ValueError(problem)
 
 
-def _marshal(data: bytes, at: int, *, new: bool) -> Iterator[bytes]:
-    """Every value of a marshal stream in order. A stack of what comes next, as nesting may be deep: 0 an object, -1 the rest of a dict,
-    n > 0 so many bytes to pass over."""
-    todo = [0]
-    while todo:
-        item = todo.pop()
-        if item > 0:
-            at += item
-            continue
-        kind = chr(data[at] & 0x7F)
-        at += 1
-        if item == -1:
-            if kind == "0":
-                continue
-            todo += (-1, 0)  # this is a key: its value and the rest follow
-        if kind in "0NFTS.":
-            continue
-        if kind in "stuaA":
-            size = _long(data, at)
-            yield _slice(data, at + 4, size)
-            at += 4 + size
-        elif kind in "zZ":
-            yield _slice(data, at + 1, data[at])
-            at += 1 + data[at]
+def code_names(code: CodeType) -> bytes:
+    """The names of one code object and of those in it, as pyc_values gives them for a file."""
+    stream = _Marshal(data=marshal.dumps(code), at=0, new=sys.version_info >= (3, 11))
+    stream.read()
+    return names_text(stream)
+
+
+def names_text(stream: "_Marshal") -> bytes:
+    return b" ".join(value for value, is_text in stream.values if is_text and NAME.fullmatch(value) and not value.endswith(b".py"))
+
+
+@dataclass
+class _Marshal:
+    """A marshal stream read as a row of values, references followed, nothing built.
+
+    Nesting may be deep, so it keeps a stack of what comes next: 0 an object, -1 the rest of a dict, n > 0 so many bytes to pass over,
+    (number, start) the end of a tuple that may be meant again.
+    """
+
+    data: bytes
+    at: int
+    new: bool  # code objects as Python 3.11 and later write them
+    values: list[tuple[bytes, bool]] = field(default_factory=list)  # (value, is it text)
+    known: list[list[tuple[bytes, bool]]] = field(default_factory=list)  # what later references mean
+    todo: list[int | tuple[int, int]] = field(default_factory=lambda: [0])
+
+    def read(self) -> None:
+        """Raises: ValueError, IndexError, struct.error."""
+        while self.todo:
+            item = self.todo.pop()
+            if isinstance(item, tuple):
+                self.known[item[0]] = self.values[item[1] :][:MAX_TUPLE]
+            elif item > 0:
+                self.at += item
+            else:
+                kind, marked = chr(self.data[self.at] & 0x7F), bool(self.data[self.at] & 0x80)
+                self.at += 1
+                if item == -1:
+                    if kind == "0":
+                        continue
+                    self.todo += (-1, 0)  # this is a key: its value and the rest follow
+                if marked:
+                    self.known.append([])
+                self.object(kind, marked)
+                if len(self.values) > MAX_VALUES:
+                    raise ValueError(f"bytecode with more than {MAX_VALUES:,} values")
+        if self.at < len(self.data):
+            raise ValueError(f"bytecode with {len(self.data) - self.at} more bytes behind it")
+
+    def object(self, kind: str, marked: bool) -> None:
+        data, at, size = self.data, self.at, 0
+        value: bytes | None = None
+        if kind in "stuaAzZ":
+            size, at = (data[at], at + 1) if kind in "zZ" else (_long(data, at), at + 4)
+            value = _slice(data, at, size)
         elif kind == "i":
-            yield str(struct.unpack_from("<i", data, at)[0]).encode()
-            at += 4
+            value, size = str(struct.unpack_from("<i", data, at)[0]).encode(), 4
         elif kind == "l":
-            digits = struct.unpack_from("<i", data, at)[0]
-            size = 2 * abs(digits)
-            value = sum(digit << (15 * n) for n, (digit,) in enumerate(struct.iter_unpack("<H", _slice(data, at + 4, size))))
-            yield b"%x" % value if size > 1000 else str(value).encode()
-            at += 4 + size
+            size = 2 * abs(struct.unpack_from("<i", data, at)[0])
+            value, at = _digits(_slice(data, at + 4, size)), at + 4
         elif kind in "gy":
-            for _ in range(1 + (kind == "y")):
-                yield repr(struct.unpack_from("<d", data, at)[0]).encode()
-                at += 8
-        elif kind == "I":
-            at += 8
-        elif kind == "r":
-            at += 4
-        elif kind in "([<>":
-            todo += [0] * _count(data, _long(data, at))
-            at += 4
-        elif kind == ")":
-            todo += [0] * data[at]
-            at += 1
-        elif kind == "{":
-            todo.append(-1)
-        elif kind == ":":
-            todo += [0] * 3
+            size = 8 if kind == "g" else 16
+            value = " ".join(repr(number) for number in struct.unpack_from("<dd"[: 1 + size // 8], data, at)).encode()
+        elif kind in "Ir":
+            size = 8 if kind == "I" else 4
+            if kind == "r" and (number := _long(data, at)) < len(self.known):
+                self.values += self.known[number]
+        elif kind in "([<>)":
+            size = 1 if kind == ")" else 4
+            count = data[at] if kind == ")" else _count(data, _long(data, at))
+            self.todo += [(len(self.known) - 1, len(self.values))] if marked else []
+            self.todo += [0] * count
+        elif kind in "{:":
+            self.todo += [-1] if kind == "{" else [0] * 3
         elif kind == "c":  # numbers, then objects with the first line among them
-            todo += [0, 0, 4, *[0] * 8] if new else [0, 4, *[0] * 8]
-            at += 20 if new else 24
-        else:
+            self.todo += [0, 0, 4, *[0] * 8] if self.new else [0, 4, *[0] * 8]
+            size = 20 if self.new else 24
+        elif kind not in "0NFTS.":
             raise ValueError(f"bytecode that cannot be read: type {kind!r} at byte {at - 1}")
+        self.at = at + size
+        if value is not None:
+            self.values.append((value, kind in "tuaAzZ"))
+            if marked:
+                self.known[-1] = [self.values[-1]]
+
+
+def _digits(data: bytes) -> bytes:
+    """An int of any size: 15 bits in every two bytes."""
+    if len(data) > 1000:
+        return b""
+    return str(sum(digit << (15 * n) for n, (digit,) in enumerate(struct.iter_unpack("<H", data)))).encode()
 
 
 def class_values(data: bytes) -> Iterator[bytes]:

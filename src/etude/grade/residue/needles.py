@@ -15,15 +15,18 @@ import keyword
 import re
 import sys
 import tokenize
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import Literal, Protocol
 
+from etude.grade.residue.formats import code_names
 from etude.grade.residue.leftovers import is_leftover, is_plain, may_witness
 from etude.grade.residue.words import GRAM, hash_gram, hash_word, is_text, split
 
-Kind = Literal["definition", "parameter", "constant", "name", "word", "lines", "documentation", "copy", "unreadable"]
+Kind = Literal["definition", "parameter", "constant", "name", "word", "lines", "bytecode", "copy", "unreadable"]
 COPY_SHARE = 0.8  # of a removed piece's rows of words in one source: a copy of it
 COPY_GRAMS = 12  # a piece with fewer is too small to tell a copy from an accident
 COMMON = frozenset(
@@ -67,6 +70,7 @@ class RemovedPiece:
     line: int  # the first, in the original, from 1
     name: str  # of the first definition in it, for people; "" if there is none
     grams: int  # rows of five words among its needles
+    code_grams: int  # rows of five names in its bytecode among them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +127,9 @@ def make_needles(original: Path, cut: Path, reader: Reader) -> Needles:
     grams = [_grams(piece) for piece in removed]
     survives, copies, witnesses = _survivors(new, grams, reader)
     kinds = _kinds(original, old, removed)
+    codes = _code_grams(old, removed)
     found: dict[int, Needle] = {}
-    counts = [0] * len(removed)
+    counts, code_counts = [0] * len(removed), [0] * len(removed)
     for number, piece in enumerate(removed):
         for feature, text, kind in _words(piece, kinds):
             if feature not in survives:
@@ -133,8 +138,12 @@ def make_needles(original: Path, cut: Path, reader: Reader) -> Needles:
             if feature not in survives:
                 counts[number] += 1
                 found.setdefault(feature, Needle(text=words, kind="lines", piece=number))
+        for feature, words in codes[number].items():
+            if feature not in survives:
+                code_counts[number] += 1
+                found.setdefault(feature, Needle(text=words, kind="bytecode", piece=number))
     pieces = tuple(
-        RemovedPiece(path=piece.path, line=piece.line, name=_first_name(piece.text), grams=counts[number])
+        RemovedPiece(path=piece.path, line=piece.line, name=_first_name(piece.text), grams=counts[number], code_grams=code_counts[number])
         for number, piece in enumerate(removed)
     )
     return Needles(pieces=pieces, by_feature=found, copies=tuple(copies), witnesses=frozenset(witnesses))
@@ -190,7 +199,8 @@ def _removed(path: str, before: bytes, after: bytes) -> Iterator[_Removed]:
             runs.append([])
         runs[-1].append(number)
     for run in runs:
-        if any(stripped[number] for number in run):
+        run = run[next((n for n, number in enumerate(run) if stripped[number]), len(run)) :]
+        if run:
             yield _Removed(
                 path=path,
                 line=run[0] + 1,
@@ -229,12 +239,42 @@ def _without_comments(path: str, text: str) -> str:
 
 
 def _grams(piece: _Removed) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for text in {piece.text, piece.bare}:
-        words = split(text.encode("utf-8", "surrogateescape"))
-        for start in range(len(words) - GRAM + 1):
-            row = words[start : start + GRAM]
-            found.setdefault(hash_gram(row), b" ".join(row).decode("utf-8", "replace"))
+    return {**_rows(piece.text.encode("utf-8", "surrogateescape")), **_rows(piece.bare.encode("utf-8", "surrogateescape"))}
+
+
+def _rows(text: bytes) -> dict[int, str]:
+    words = split(text)
+    rows = (words[start : start + GRAM] for start in range(len(words) - GRAM + 1))
+    return {hash_gram(row): b" ".join(row).decode("utf-8", "replace") for row in rows}
+
+
+def _code_grams(files: Mapping[str, Path], removed: Sequence[_Removed]) -> list[dict[int, str]]:
+    """For each piece the names in the bytecode of its functions, as rows of five: where every single name survives, their order tells."""
+    found: list[dict[int, str]] = [{} for _ in removed]
+    for path in {piece.path for piece in removed if piece.path.endswith(".py")}:
+        for optimize in (0, 2):
+            for lines, names in bytecode_names(files[path].read_bytes(), optimize):
+                touched = [number for number, piece in enumerate(removed) if piece.path == path and not lines.isdisjoint(piece.lines)]
+                for number in touched[:1]:
+                    found[number] |= _rows(names)
+    return found
+
+
+def bytecode_names(source: bytes, optimize: int) -> list[tuple[set[int], bytes]]:
+    """(lines, names) of every function; [] for what this Python cannot compile. The source is not run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = compile(source, "", "exec", dont_inherit=True, optimize=optimize)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found: list[tuple[set[int], bytes]] = []
+    todo: list[CodeType] = [module]
+    while todo:
+        code = todo.pop()
+        todo += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        if code is not module and code.co_name not in ("<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>"):
+            found.append(({line for _, _, line in code.co_lines() if line is not None}, code_names(code)))
     return found
 
 
@@ -298,9 +338,7 @@ def _python_kinds(module: ast.Module, lines: set[int], own: set[str], kinds: dic
         elif isinstance(node, ast.arg):
             kinds.setdefault(node.arg, "parameter")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str | bytes | int | float) and not isinstance(node.value, bool):
-            words = split(node.value if isinstance(node.value, bytes) else str(node.value).encode("utf-8", "replace"))
-            for word in words if len(words) <= 2 else ():
-                kinds.setdefault(word.decode("utf-8", "replace"), "constant")
+            _constant(node.value if isinstance(node.value, bytes) else str(node.value).encode("utf-8", "replace"), kinds)
     for name in foreign:
         if kinds.get(name) != "definition":
             kinds[name] = "word"
@@ -311,8 +349,14 @@ def _other_kinds(text: str, kinds: dict[str, Kind]) -> None:
         name = next(filter(None, match.groups()), "")
         kinds[name.strip("$")] = "definition"
     for match in LITERAL.finditer(text):
-        words = split(next(filter(None, match.groups()), "").encode("utf-8", "replace"))
-        for word in words if len(words) <= 2 else ():
+        _constant(next(filter(None, match.groups()), "").encode("utf-8", "replace"), kinds)
+
+
+def _constant(value: bytes, kinds: dict[str, Kind]) -> None:
+    """Only what is no plain word: one of these is telling."""
+    words = split(value)
+    for word in words if len(words) <= 2 else ():
+        if not word.isalpha() or not (word.islower() or word.istitle()):
             kinds.setdefault(word.decode("utf-8", "replace"), "constant")
 
 

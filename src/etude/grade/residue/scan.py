@@ -25,17 +25,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etude.grade.residue.leftovers import is_removable
-from etude.grade.residue.needles import Kind, Needle, Needles, make_needles
+from etude.grade.residue.needles import Kind, Needle, Needles, bytecode_names, make_needles
 from etude.grade.residue.unpack import ScanLimits, open_up
 from etude.grade.residue.words import features, hash_word, split
 
 WORKSPACE = "workspace"
 FORMAT = 1  # of what is kept on disk
 SHOWN = 5  # hits named in a finding
-OWN = {"definition": 1.0, "parameter": 0.5, "constant": 1.0, "name": 0.5, "word": 0.25, "lines": 0.5}
-OTHER = {"definition": 0.4, "parameter": 0.25, "constant": 0.25, "name": 0.2, "word": 0.0, "lines": 0.0}
+OWN = {"definition": 1.0, "parameter": 0.5, "constant": 1.0, "name": 0.5, "word": 0.25, "lines": 0.5, "bytecode": 0.5}
+OTHER = {"definition": 0.4, "parameter": 0.25, "constant": 0.25, "name": 0.2, "word": 0.0, "lines": 0.0, "bytecode": 0.0}
+ROWS = ("lines", "bytecode")  # five words each
 MAX_WORDS = 0.75  # what words of prose add up to at most
 OTHER_SHARE, OTHER_GRAMS = 0.2, 5  # of a removed piece's rows of words, in one file of another folder
+OTHER_CODE_SHARE = 0.5  # of its rows of names in bytecode
 COMMON_FILES = 12  # a word in more files of another folder says nothing
 
 
@@ -101,11 +103,15 @@ class Scanner:
         return tuple(sorted(found, key=lambda finding: (finding.folder != WORKSPACE, finding.place, finding.kind)))
 
     def features_of(self, file: Path) -> tuple[bytes, set[int]]:
-        """The bytes of a plain file and the features of its text."""
+        """The bytes of a plain file and the features of its text, and of its bytecode."""
         data = file.read_bytes()
         key = hashlib.sha256(data).digest()
         if key not in self._plain:
-            self._plain[key] = array("Q", features(data))
+            found = features(data)
+            if file.suffix == ".py":
+                for optimize in (0, 2):
+                    found = found.union(*(features(names) for _, names in bytecode_names(data, optimize)))
+            self._plain[key] = array("Q", found)
         return data, set(self._plain[key])
 
     def _folder(self, folder: Path) -> list[tuple[str, list[_Part]]]:
@@ -204,8 +210,7 @@ def _own_findings(path: str, parts: list[_Part], needles: Needles, keys: frozens
 
 def _covers(finding: Finding, hits: set[int], other: Finding, more: set[int]) -> bool:
     """Is the same found again, further inside the same file?"""
-    deeper = other.inside != finding.inside and other.inside.startswith(finding.inside)
-    return bool(hits) and deeper and hits <= more
+    return bool(hits) and hits <= more and other.inside.count("!") > finding.inside.count("!")
 
 
 def _other_findings(name: str, files: list[tuple[str, list[_Part]]], needles: Needles, keys: frozenset[int]) -> list[Finding]:
@@ -219,12 +224,14 @@ def _other_findings(name: str, files: list[tuple[str, list[_Part]]], needles: Ne
                 found.append(_finding(name, path, part.inside, "unreadable", (), part.problem))
             if matched := [needles.by_feature[hit] for hit in keys.intersection(part.hashes)]:
                 hits.append((path, part.inside, matched))
-                seen |= {needle.text for needle in matched if needle.kind != "lines"}
+                seen |= {needle.text for needle in matched if needle.kind not in ROWS}
         spread.update(seen)
     for path, inside, matched in hits:
         rows = Counter(needle.piece for needle in matched if needle.kind == "lines")
+        codes = Counter(needle.piece for needle in matched if needle.kind == "bytecode")
         held = [piece for piece, count in rows.items() if count >= OTHER_GRAMS and count >= OTHER_SHARE * needles.pieces[piece].grams]
-        rare = [needle for needle in matched if needle.kind != "lines" and spread[needle.text] <= COMMON_FILES]
+        held += [piece for piece, count in codes.items() if count >= OTHER_CODE_SHARE * needles.pieces[piece].code_grams]
+        rare = [needle for needle in matched if needle.kind not in ROWS and spread[needle.text] <= COMMON_FILES]
         score = sum(OTHER[needle.kind] for needle in rare)
         if held or (score >= 1.0 and any(needle.kind in ("definition", "constant") for needle in rare)):
             found.append(_hit(name, path, inside, [*rare, *(needle for needle in matched if needle.piece in held)], needles))
@@ -243,7 +250,7 @@ def _merged(parts: list[_Part]) -> list[_Part]:
 def _hit(folder: str, path: str, inside: str, matched: list[Needle], needles: Needles) -> Finding:
     order = sorted(OWN, key=lambda kind: -OWN[kind])
     best = sorted(matched, key=lambda needle: (order.index(needle.kind), needle.text))
-    lines = sum(needle.kind == "lines" for needle in matched)
+    lines = sum(needle.kind in ROWS for needle in matched)
     piece = Counter(needle.piece for needle in matched).most_common(1)[0][0]
     shown = tuple(dict.fromkeys(needle.text for needle in best))[:SHOWN]
     kind: Kind = "lines" if lines >= OTHER_GRAMS else best[0].kind

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from etude.grade.residue import formats, packs
-from etude.grade.residue.words import is_text, views
+from etude.grade.residue.words import BARRIER, is_text, views
 
 CLOSED = (  # what this Python has no reader for
     (b"7z\xbc\xaf\x27\x1c", "7z"),
@@ -33,6 +33,7 @@ CLOSED = (  # what this Python has no reader for
 )
 STREAM = re.compile(rb"\x1f\x8b\x08|x[\x01\x5e\x9c\xda]|BZh[1-9]1AY&SY|\xfd7zXZ\0|\x5d\0\0\x80\0")
 ENCODED = re.compile(rb"[A-Za-z0-9+/_-]{40,}(?:(?:\r?\n|\\n|\\r\\n)[ \t#*>]{0,8}[A-Za-z0-9+/_-]{4,})*={0,2}")
+MAGIC = (b"PK\x03\x04", formats.SQLITE, formats.JAVA, b"PACK\0\0\0", b"# v2 git bundle")
 HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){40,}")
 LZMA_MEMORY = 256 << 20
 MIN_DECODED = 24  # bytes; less holds no line of code
@@ -107,14 +108,14 @@ def _open(inside: str, name: str, data: bytes, budget: Budget, depth: int) -> It
         raise Full(f"is nested more than {budget.limits.depth} levels deep")
     if loose := packs.LOOSE.match(data):
         data = data[loose.end() :]
-    texts = tuple(views(data))
+    texts = () if formats.is_pyc(data) else tuple(views(data))  # of bytecode the values, below
     yield Piece(inside=inside, texts=texts)
     for magic, kind in CLOSED:
         if data.startswith(magic):
             yield Piece(inside=inside, problem=f"is a {kind} archive, which cannot be opened here")
     values = _values(name, data)
     if values is not None:
-        yield from _collected(inside, values, budget, depth)
+        yield from _collected(inside, data, values, budget, depth)
     for members in _containers(name, data, budget):
         try:
             for member, content in members:
@@ -137,21 +138,24 @@ def _values(name: str, data: bytes) -> Iterator[bytes] | None:
     return None
 
 
-def _collected(inside: str, values: Iterator[bytes], budget: Budget, depth: int) -> Iterator[Piece]:
+def _collected(inside: str, data: bytes, values: Iterator[bytes], budget: Budget, depth: int) -> Iterator[Piece]:
     """The values of one file as texts; those that are containers themselves are opened."""
-    texts: list[bytes] = []
+    found: list[bytes] = []
     problem = ""
     try:
         for value in values:
             budget.take(len(value))
-            texts += views(value) if value else ()
-            if len(value) > MIN_DECODED and STREAM.search(value):
+            if len(value) > MIN_DECODED and (STREAM.search(value) or b"PK\x03\x04" in value or value.startswith(MAGIC)):
                 yield from _open(f"{inside}!value", "", value, budget, depth + 1)
+            elif b"\0" in value:
+                found += views(value)
+            elif value:
+                found.append(value)
     except ValueError as error:
         problem = str(error)
-    yield Piece(inside=inside, texts=tuple(texts))
+    yield Piece(inside=inside, texts=tuple(views((b" " + BARRIER + b" ").join(found))))
     if problem:
-        yield Piece(inside=inside, problem=problem)
+        yield Piece(inside=inside, texts=tuple(views(data)), problem=problem)
 
 
 def _containers(name: str, data: bytes, budget: Budget) -> Iterator[Iterator[tuple[str, bytes]]]:
@@ -262,14 +266,9 @@ def _decoded(text: bytes, budget: Budget) -> Iterator[bytes]:
     for match in ENCODED.finditer(text):
         budget.attempt()
         digits = re.sub(rb"\\r|\\n|[^A-Za-z0-9+/_-]", b"", match[0]).translate(bytes.maketrans(b"-_", b"+/"))
-        content = base64.b64decode(digits[: len(digits) // 4 * 4])
-        if _telling(content):
-            budget.take(len(content))
-            yield content
-    for match in HEX.finditer(text):
-        budget.attempt()
-        content = bytes.fromhex(match[0].decode())
-        if _telling(content):
+        contents = [base64.b64decode(digits[: len(digits) // 4 * 4])]
+        contents += [bytes.fromhex(found[0].decode()) for found in HEX.finditer(digits)]
+        for content in filter(_telling, contents):
             budget.take(len(content))
             yield content
 
@@ -279,8 +278,7 @@ def _telling(content: bytes) -> bool:
         return False
     if is_text(content):
         return b" " in content or b"\n" in content
-    known = (b"PK\x03\x04", formats.SQLITE, formats.JAVA, b"PACK")
-    return STREAM.match(content) is not None or content.startswith(known) or formats.is_pyc(content)
+    return STREAM.match(content) is not None or content.startswith(MAGIC) or formats.is_pyc(content)
 
 
 def _inner_name(name: str) -> str:

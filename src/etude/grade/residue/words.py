@@ -32,7 +32,7 @@ _WIDE = tuple(
 _SOFT = re.compile(
     rb"</?[A-Za-z!][^<>]{0,2000}>|&#?\w{1,10};|\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[0-7]{3}|[^\w\s]|[nrtbf])|%[0-9A-Fa-f]{2}|=\r?\n"
 )
-_IS_SOFT = re.compile(rb"[&\\<%]|=\r?\n")
+_IS_SOFT = re.compile(rb"[&\\<%]|=$")
 
 
 class _Hashes(dict[bytes, int]):
@@ -76,18 +76,17 @@ def is_text(data: bytes) -> bool:
 
 
 def views(data: bytes) -> Iterator[bytes]:
-    """Every way to read some bytes as text; the first of a text is the text itself."""
+    """Every way to read some bytes as text. The first of a text is the text itself, the next ones hold only the lines that need it."""
     if not is_text(data):
         yield from _binary_views(data)
         return
     yield data
     for _ in range(ROUNDS):
-        if not _IS_SOFT.search(data):
+        lines = [line if _IS_SOFT.search(line) else BARRIER for line in data.splitlines()]
+        soft = b"\n".join(line for number, line in enumerate(lines) if line != BARRIER or lines[number - 1] != BARRIER)
+        data = _SOFT.sub(_soften, soft)
+        if data == soft:
             return
-        softer = _SOFT.sub(_soften, data)
-        if softer == data:
-            return
-        data = softer
         yield data
 
 
