@@ -131,6 +131,7 @@ def eight_ranks(folder: Path) -> dict[str, Any]:
         "same meshes": differences(resumed(first, folder / "two"), wanted),
         "experts 2 to 8, replicas 4 to 1": differences(resumed(((1, 8), (1, 1, 8)), folder / "two"), wanted),
         "shared by replicas": differences(resumed(((8, 1), (4, 2, 1)), folder / "two", MuonOptions(replica_split=4)), wanted),
+        "shared in two hops": differences(resumed(((8, 1), (4, 2, 1)), folder / "two", MuonOptions(replica_split=4, share_hops=2)), wanted),
         "wanted": wanted if dist.get_rank() == 0 else None,
     }
 

@@ -9,8 +9,8 @@
 4. Buckets: parameters of a lane, largest unit first, up to `bucket_bytes` per rank and direction.
 5. Owners, bucket by bucket: the costliest unit first, to the least loaded rank of its domain (cut group x share group), Graham's LPT rule
    (1969). One load per rank over all meshes, lanes and replicas; work that cannot move (units that nobody shares) counts from the start.
-   At equal load a rank that holds a larger part of the unit wins, then ranks in diagonal order, so that large units, which come first,
-   fall to different replicas.
+   At equal load a rank that holds a larger part of the unit wins, then the one with least in this bucket (an exchange ends with its
+   busiest rank), then ranks in diagonal order, so that large units, which come first, fall to different replicas.
 6. Replicas hand each other their updates in one exchange or in two, bucket by bucket, whichever ends first (muon_share.py).
 7. `launches`: the order in which every rank issues its collectives, the same on all ranks whatever their speed.
 
@@ -22,8 +22,9 @@ import hashlib
 import heapq
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from etude.optim.muon_config import MuonOptions, NewtonSchulz
 from etude.optim.muon_lane import Kind, Lane, LaneKey, UnitInfo, lane_of
@@ -224,7 +225,6 @@ def _assign(
     options: MuonOptions,
 ) -> tuple[Bucket, ...]:  # fmt: skip
     lanes: dict[LaneKey, Lane] = {}
-    heaps: dict[object, list[tuple[int, int, int, int]]] = {}
     plain = 0
     jobs: list[list[tuple[int, int, int, int]]] = []  # per bucket: (cost, parameter's place, cluster, unit), those still without owner
     tables: list[list[list[array[int]]]] = []
@@ -254,12 +254,16 @@ def _assign(
     for rank in range(len(loads)):
         loads[rank] += plain
     for (key, _, members), table, open_jobs in zip(grouped, tables, jobs, strict=True):
+        heaps: dict[object, list[_Candidate]] = {}
+        taken: dict[int, int] = {}
         for _, place, cluster, unit in sorted(open_jobs):
             kind = _known(kinds[members[place]])
             info, lane = kind.units[unit], lanes[key]
-            code = _owner(info, lane, cluster, heaps, loads)
+            code = _owner(info, lane, cluster, heaps, loads, taken)
             table[place][cluster][unit] = code
-            loads[lane.ranks(info.select, cluster)[code]] += info.cost
+            rank = lane.ranks(info.select, cluster)[code]
+            loads[rank] += info.cost
+            taken[rank] = taken.get(rank, 0) + info.rectangle.rows * info.rectangle.cols
     buckets = []
     for index, ((key, split, members), table) in enumerate(zip(grouped, tables, strict=True)):
         groups = group_sizes([_known(kinds[i]) for i in members], table, lanes[key]) if split > 1 else []
@@ -267,20 +271,34 @@ def _assign(
     return tuple(buckets)
 
 
-def _owner(info: UnitInfo, lane: Lane, cluster: int, heaps: dict[object, list[tuple[int, int, int, int]]], loads: list[int]) -> int:
-    """The least loaded rank that may own the unit, as an owner code. Heaps are corrected lazily: loads only grow."""
+class _Candidate(NamedTuple):
+    """The best owner is the smallest."""
+
+    load: int
+    taken: int
+    """Elements of the units that it owns in this bucket."""
+    tie: int
+    rank: int
+    code: int
+
+
+def _owner(
+    info: UnitInfo, lane: Lane, cluster: int, heaps: dict[object, list[_Candidate]], loads: Sequence[int], taken: Mapping[int, int]
+) -> int:
+    """The least loaded rank that may own the unit, as an owner code. Heaps are corrected lazily: what they hold only grows."""
     ranks = lane.ranks(info.select, cluster)
     only = info.places[0] if len(info.holders) == 1 else None  # whole on one shard: a replica of that shard owns it, nothing is cut
-    domain = (id(lane), info.select, cluster, only)
+    domain = (info.select, cluster, only)
     heap = heaps.get(domain)
     if heap is None:
         codes = range(len(ranks)) if only is None else range(only, len(ranks), lane.cut_size)
-        heap = heaps[domain] = [(loads[ranks[code]], lane.diagonal(code), ranks[code], code) for code in codes]
+        heap = heaps[domain] = [
+            _Candidate(loads[ranks[code]], taken.get(ranks[code], 0), lane.diagonal(code), ranks[code], code) for code in codes
+        ]
         heapq.heapify(heap)
-    while loads[heap[0][2]] != heap[0][0]:
-        _, tie, rank, code = heap[0]
-        heapq.heapreplace(heap, (loads[rank], tie, rank, code))
-    least, _, _, best = heap[0]
+    while (found := heap[0])[:2] != (now := (loads[found.rank], taken.get(found.rank, 0))):
+        heapq.heapreplace(heap, _Candidate(*now, found.tie, found.rank, found.code))
+    least, best = heap[0].load, heap[0].code
     if only is None and info.lopsided:
         sizes = dict(zip(info.places, (holder.numel for holder in info.holders), strict=True))
         tied = [

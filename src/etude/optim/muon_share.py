@@ -40,38 +40,41 @@ def share_splits(sizes: Sequence[int], place: int, hops: int) -> tuple[tuple[Spl
     return spread, (tuple(held - chunks[p] for p in places), (held - chunks[place],) * len(sizes))
 
 
-def busiest(sizes: Sequence[int], hops: int) -> tuple[int, ...]:
+def busiest(sizes: Sequence[int], hops: int) -> tuple[float, ...]:
     """Elements of the busiest rank, the larger of sent and received, for each exchange."""
-    k = len(sizes)
     if hops == 0:
         return ()
+    parts = sizes if hops == 1 else [chunk(size, len(sizes)) for size in sizes]
+    return peaks(len(sizes), sum(parts), max(parts), min(parts), hops)
+
+
+def peaks(places: int, total: float, largest: float, least: float, hops: int) -> tuple[float, ...]:
+    """The same from three figures of what the places bring (one hop), or of the chunks of it (two)."""
     if hops == 1:
-        return (max((k - 1) * max(sizes), sum(sizes) - min(sizes)),)
-    chunks = [chunk(size, k) for size in sizes]
-    held, most, least = sum(chunks), max(chunks), min(chunks)
-    return max((k - 1) * most, held - least), max((k - 2) * held + most, (k - 1) * (held - least))
+        return (max((places - 1) * largest, total - least),)
+    return max((places - 1) * largest, total - least), max((places - 2) * total + largest, (places - 1) * (total - least))
 
 
 def share_seconds(groups: Iterable[Sequence[int]], places: int, hops: int, options: MuonOptions) -> float:
     """Time of a bucket's exchanges among replicas; `groups` are the sizes of every share group, which exchange at the same time."""
-    exchanges = zip(*(busiest(sizes, hops) for sizes in groups), strict=True)
+    elements: list[float] = [max(exchange) for exchange in zip(*(busiest(sizes, hops) for sizes in groups), strict=True)]
     launch = options.launch_s + (places - 1) * options.message_s
-    return sum(options.wire_bytes * max(elements) / options.link_bytes_per_s + launch for elements in exchanges)
+    return options.wire_bytes * sum(elements) / options.link_bytes_per_s + len(elements) * launch
 
 
 def choose_hops(groups: Sequence[Sequence[int]], places: int, options: MuonOptions) -> int:
     """How many exchanges a bucket takes: what the options say, else whichever ends first; 0 if no work is shared."""
     if places == 1:
         return 0
-    if options.share_hops != "auto":
+    if isinstance(options.share_hops, int):
         return options.share_hops
     return min((1, 2), key=lambda hops: share_seconds(groups, places, hops, options))
 
 
 def group_sizes(kinds: Sequence[Kind], owners: "Sequence[Sequence[array[int]]]", lane: Lane) -> list[tuple[int, ...]]:
     """Elements by place, for every share group of a bucket; `owners` are the owner codes by parameter and cluster."""
-    even: dict[tuple[object, int], list[int]] = {}  # (selection, cluster): what each place brings to each of its cut group's ranks
-    odd: dict[tuple[object, int], dict[int, list[int]]] = {}  # the same for units that its ranks do not hold alike, by cut place
+    even: dict[tuple[tuple[int, ...], int], list[int]] = {}  # (selection, cluster): what each place brings to each of its cut group's ranks
+    odd: dict[tuple[tuple[int, ...], int], dict[int, list[int]]] = {}  # the same for units that its ranks do not hold alike, by cut place
     for kind, rows in zip(kinds, owners, strict=True):
         numels = [info.rectangle.rows * info.rectangle.cols for info in kind.units]
         for cluster, row in enumerate(rows):

@@ -1,15 +1,10 @@
 """Newton-Schulz FLOPs, and the limit on the time of one optimizer step.
 
-FLOPs of one m x n unit, m <= n (the work is done on the small side), k steps:
+FLOPs are the optimizer's own count (optim/muon_config.py), `symmetric` and `gram-symmetric` with symmetric products computed as half.
+Time of a step on the slowest rank:
 
-    standard         k (4 m^2 n + 2 m^3)                    X X^T, its square, the product with X
-    symmetric        k (3 m^2 n + m^3)                      the two symmetric products computed as half
-    gram             (8 m^2 n + 28 m^3 at k = 5)            iterates on the m x m Gram matrix, restarted once after two steps
-    gram-symmetric   (6 m^2 n + 14 m^3 at k = 5)            a segment of L steps needs 4 L - 3 products of m x m matrices
-
-A square unit gains nothing from Gram and takes the standard path. Time of a step on the slowest rank:
-
-    compute = Newton-Schulz + elementwise traffic;  link(t) = both legs and the shares on tier t, bytes / speed + latencies
+    compute = Newton-Schulz + elementwise traffic;  link(t) = both legs and the shares on tier t, bytes / speed + latencies, with the
+    bytes of the busiest rank of every exchange (exchange.py)
     overlapped = max(link of every tier, compute + ramp);  serial = compute + sum of links
 
 ramp: the first bucket's way out and the last one's way back, which no compute can hide: (2 legs + share) / buckets. It is on the compute
@@ -22,6 +17,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from etude.optim.muon_config import newton_schulz_flops
 from etude.plan.config import Chip, Cluster, Variant
 
 MUON_ELEMENTWISE_BYTES = 24
@@ -32,15 +28,9 @@ TIERS = ("intra", "inter")
 """Links inside a node, links between nodes."""
 
 
-def newton_schulz_flops(rows: int, columns: int, variant: Variant, steps: int = 5) -> int:
-    m, n = min(rows, columns), max(rows, columns)
-    symmetric = variant in ("symmetric", "gram-symmetric")
-    if m == n or variant in ("standard", "symmetric"):
-        return steps * (3 * m * m * n + m**3) if symmetric else steps * (4 * m * m * n + 2 * m**3)
-    segments = [steps] if steps <= 2 else [2, steps - 2]
-    small = sum(4 * length - 3 for length in segments)
-    gram_matrices, products_with_x = len(segments) * m * m * n, 2 * len(segments) * m * m * n
-    return gram_matrices + products_with_x + small * m**3 if symmetric else 2 * gram_matrices + products_with_x + 2 * small * m**3
+def unit_flops(rows: int, columns: int, variant: Variant, steps: int = 5) -> int:
+    """One unit's; `symmetric` needs kernels that compute half of a symmetric product, which the optimizer itself does not bring."""
+    return newton_schulz_flops(rows, columns, steps, gram=variant.startswith("gram"), symmetric=variant.endswith("symmetric"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +45,16 @@ class MeshWork:
     adamw_elements: int
     frozen_elements: int
     leg_bytes: dict[str, float]
-    """Tier -> bytes of one leg of the all-to-all: pieces of cut units to their owners; the second leg brings as many back."""
+    """Tier -> bytes of one leg of the all-to-all: pieces of cut units to their owners; the second leg brings as many back. Mean over
+    ranks."""
+    leg_busiest: dict[str, float]
+    """The same by the busiest rank of each exchange, which is what takes time."""
+    leg_launches: int
     share_bytes: dict[str, float]
-    """Tier -> bytes of updates to the replicas that split the work: mean over ranks; an owner of large units sends more, others less."""
+    """Tier -> bytes of updates to the replicas that split the work. Mean over ranks."""
+    share_busiest: dict[str, float]
+    share_launches: int
+    """One exchange or two for each bucket."""
     buckets: int
     leg_peers: int
     share_peers: int
@@ -98,11 +95,11 @@ class StepTime:
 def link_seconds(work: MeshWork, tier: str, cluster: Cluster) -> float:
     """Both legs and the shares of one mesh on one tier."""
     speed = cluster.inter_bytes_per_s if tier == "inter" else cluster.intra_bytes_per_s
-    legs, share = work.leg_bytes[tier], work.share_bytes[tier]
+    legs, share = work.leg_busiest[tier], work.share_busiest[tier]
     seconds = (2 * legs + share) / speed
-    for bytes_here, peers, collectives in ((legs, work.leg_peers, 2), (share, work.share_peers, 1)):
+    for bytes_here, peers, launches in ((legs, work.leg_peers, work.leg_launches), (share, work.share_peers, work.share_launches)):
         if bytes_here:
-            seconds += collectives * work.buckets * (cluster.collective_latency_s + peers * cluster.message_latency_s)
+            seconds += launches * (cluster.collective_latency_s + peers * cluster.message_latency_s)
     return seconds
 
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from etude.errors import UserError
+from etude.parallel.degrees import DENSE, EXPERT, Degrees
 from etude.plan.config import Cluster, DenseDegrees, ExpertDegrees, ModelDims, Optimizer
-from etude.plan.cost import MeshWork, newton_schulz_flops
+from etude.plan.cost import MeshWork, unit_flops
+from etude.plan.exchange import Ring, Travelling, exchanges
 from etude.plan.shapes import Bill, Parameter
 
 
@@ -27,14 +29,19 @@ class Layout:
 
 def check_layout(layout: Layout, model: ModelDims, ranks: int) -> None:
     """Raises UserError naming the degree that does not fit and what would."""
-    dense, expert = layout.dense, layout.expert
-    check_mesh("dense", {"replicate": dense.replicate, "shard": dense.shard, "cp": dense.cp}, dense.split, ranks)
-    if expert is not None:
-        check_mesh("expert", {"replicate": expert.replicate, "efsdp": expert.efsdp, "ep": expert.ep}, expert.split, ranks)
-        if model.n_routed_experts % expert.ep:
-            raise UserError(f"expert.ep is {expert.ep}, which does not divide the {model.n_routed_experts} experts: choose a divisor")
-        width = 2 * model.moe_intermediate_size
-        if not whole_experts(model.n_routed_experts, expert) and (width % expert.efsdp or model.hidden_size % expert.efsdp):
+    both = degrees(layout)
+    if both.world != ranks:
+        meshes = f"dense {both.describe(DENSE)}" + (f", expert {both.describe(EXPERT)}" if layout.expert else "")
+        raise UserError(f"the meshes have {both.world} ranks ({meshes}) and the cluster {ranks}: change a degree or cluster.ranks")
+    for mesh, split, replicas in (
+        ("dense", layout.dense.split, both.replicate),
+        ("expert", layout.expert.split if layout.expert else 1, both.expert_replicate),
+    ):
+        if split < 1 or replicas % split:
+            raise UserError(f"{mesh}.split is {split}, which does not divide the {replicas} replicas: choose a divisor")
+    if layout.expert is not None:
+        expert, width = layout.expert, 2 * model.moe_intermediate_size
+        if both.expert_shard_dim(model.n_routed_experts) == 1 and (width % expert.efsdp or model.hidden_size % expert.efsdp):
             raise UserError(
                 f"expert.efsdp is {expert.efsdp}: {model.n_routed_experts // expert.ep} experts a rank do not go round, and rows of "
                 f"{width} and {model.hidden_size} do not divide by it (FSDP2 shards dimension 1 evenly only): choose a divisor of "
@@ -42,21 +49,23 @@ def check_layout(layout: Layout, model: ModelDims, ranks: int) -> None:
             )
 
 
-def check_mesh(mesh: str, degrees: dict[str, int], split: int, ranks: int) -> None:
-    for name, degree in degrees.items():
-        if degree < 1:
-            raise UserError(f"{mesh}.{name} is {degree}, allowed is 1 or more")
-    product = math.prod(degrees.values())
-    if product != ranks:
-        text = " x ".join(f"{name} {degree}" for name, degree in degrees.items())
-        raise UserError(f"{mesh} mesh: {text} = {product} ranks, the cluster has {ranks}: change a degree so that the product is {ranks}")
-    if split < 1 or degrees["replicate"] % split:
-        raise UserError(f"{mesh}.split is {split}, which does not divide the {degrees['replicate']} replicas: choose a divisor")
+def degrees(layout: Layout) -> Degrees:
+    """The two meshes as training takes them; a model without experts has the same ranks in the other view. UserError as there."""
+    dense, expert = layout.dense, layout.expert
+    if expert is None:
+        world = dense.replicate * dense.shard * dense.cp
+        return Degrees(replicate=dense.replicate, shard=dense.shard, cp=dense.cp, efsdp=world)
+    return Degrees(
+        replicate=dense.replicate, shard=dense.shard, cp=dense.cp,
+        expert_replicate=expert.replicate, efsdp=expert.efsdp, ep=expert.ep,
+    )  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def whole_experts(num_experts: int, expert: ExpertDegrees) -> bool:
     """Do efsdp ranks share a group's experts without cutting one?"""
-    return num_experts // expert.ep % expert.efsdp == 0
+    mesh = Degrees(shard=expert.replicate * expert.efsdp * expert.ep, expert_replicate=expert.replicate, efsdp=expert.efsdp, ep=expert.ep)
+    return mesh.expert_shard_dim(num_experts) == 0
 
 
 def local_size(size: int, ranks: int, rank: int = 0) -> int:
@@ -114,20 +123,22 @@ class MeshGroup:
     split: int
     owners: int
     """Ranks among which the units are dealt out."""
+    selections: int
+    """ep coordinates: each has units of its own."""
 
 
 def dense_group(dense: DenseDegrees) -> MeshGroup:
     shards = dense.shard * dense.cp
-    return MeshGroup(shards, 1, dense.replicate, shards, dense.split, shards * dense.split)
+    return MeshGroup(shards, 1, dense.replicate, shards, dense.split, shards * dense.split, 1)
 
 
 def expert_group(expert: ExpertDegrees) -> MeshGroup:
     block = expert.efsdp * expert.ep
-    return MeshGroup(expert.efsdp, expert.ep, expert.replicate, block, expert.split, block * expert.split)
+    return MeshGroup(expert.efsdp, expert.ep, expert.replicate, block, expert.split, block * expert.split, expert.ep)
 
 
 def mesh_work(bill: Bill, layout: Layout, optimizer: Optimizer, cluster: Cluster, *, experts: bool) -> MeshWork:
-    """The optimizer's work of one mesh on rank 0."""
+    """The optimizer's work of one mesh on rank 0; of the other mesh only `dense_copies` matters."""
     if experts:
         assert layout.expert is not None
         group = expert_group(layout.expert)
@@ -136,34 +147,80 @@ def mesh_work(bill: Bill, layout: Layout, optimizer: Optimizer, cluster: Cluster
     held = {"muon": 0, "adamw": 0, "frozen": 0}
     flops = largest = 0
     cut = 0.0
+    items = []
     for param, count in bill.select(experts=experts):
         elements = count * math.prod(local_shape(param, layout))
         held[param.algorithm] += elements
         if param.unit is None:
             continue
-        each = newton_schulz_flops(*param.unit, optimizer.newton_schulz, optimizer.steps)
+        each = unit_flops(*param.unit, optimizer.newton_schulz, optimizer.steps)
         flops += each * param.num_units * count
         largest = max(largest, each)
         if not experts:
-            cut += elements * cut_share(param.shape[0], param.unit[0], param.unit[1] == param.shape[1], group.shards)
-        elif layout.expert is not None and not whole_experts(param.shape[0], layout.expert):
-            cut += elements
-    wire, k = optimizer.wire_bytes, group.split
-    moved = wire * max(cut / k, held["muon"] if k > 1 else 0.0)
+            share = cut_share(param.shape[0], param.unit[0], param.unit[1] == param.shape[1], group.shards)
+        else:
+            share = 0.0 if layout.expert is None or whole_experts(param.shape[0], layout.expert) else 1.0
+        cut += elements * share
+        items.append(
+            Travelling(
+                count=count, cost=each, unit_bytes=optimizer.wire_bytes * math.prod(param.unit), units=param.num_units / group.selections,
+                cut=share, rank_bytes=optimizer.wire_bytes * param.numel // (group.shards * group.selections),
+            )
+        )  # fmt: skip
+    rivals, busy = rival_owners(bill, layout, optimizer, largest, flops / group.owners) if experts else (0, 0.0)
+    sent = exchanges(items, ring(group, cluster, rivals, busy), optimizer)
+    wire, k, node = optimizer.wire_bytes, group.split, cluster.gpus_per_node
     return MeshWork(
         flops=flops / group.owners,
         largest_flops=largest,
         muon_elements=held["muon"],
         adamw_elements=held["adamw"],
         frozen_elements=held["frozen"],
-        leg_bytes=by_tier(wire * cut / k, group.stride, group.shards, cluster.gpus_per_node),
-        share_bytes=by_tier(wire * held["muon"], group.replica_stride, k, cluster.gpus_per_node),
-        buckets=max(1, math.ceil(moved / optimizer.bucket_bytes)),
+        leg_bytes=by_tier(wire * cut / k, group.stride, group.shards, node),
+        leg_busiest=by_tier(with_own(sent.leg_bytes, group.shards), group.stride, group.shards, node),
+        leg_launches=sent.leg_launches,
+        share_bytes=by_tier(wire * held["muon"], group.replica_stride, k, node),
+        share_busiest=by_tier(with_own(sent.share_bytes, k), group.replica_stride, k, node),
+        share_launches=sent.share_launches,
+        buckets=max(1, sent.buckets),
         leg_peers=group.shards - 1,
         share_peers=k - 1,
         owners=group.owners,
         unit_owners=(group.shards if cut else 1) * k,
     )
+
+
+def dense_copies(layout: Layout) -> int:
+    """How many owners of experts may own the same dense matrix, where replicas repeat the dense work."""
+    return 1 if layout.expert is None else max(1, expert_group(layout.expert).owners // dense_group(layout.dense).owners)
+
+
+def rival_owners(bill: Bill, layout: Layout, optimizer: Optimizer, largest: int, load: float) -> tuple[int, float]:
+    """How many owners of one group's experts have a dense matrix above `largest` FLOPs instead, and for what share of the step.
+
+    `load`: FLOPs of experts of each owner. At least one matrix counts, with its copies, and as many as a mean group has.
+    """
+    assert layout.expert is not None
+    larger = [(size, count) for size, count in unit_sizes(bill, optimizer, experts=False) if size > largest]
+    if not larger or not load:
+        return 0, 0.0
+    copies = dense_copies(layout)
+    in_a_group = copies * sum(count * min(1.0, size / load) for size, count in larger) / layout.expert.ep
+    return max(copies, math.ceil(in_a_group)), min(1.0, larger[0][0] / load)
+
+
+def ring(group: MeshGroup, cluster: Cluster, rivals: int, busy: float) -> Ring:
+    between = members_in_node(group.replica_stride, group.split, cluster.gpus_per_node) < group.split
+    return Ring(
+        shards=group.shards, split=group.split, rivals=rivals, busy=busy,
+        bytes_per_s=cluster.inter_bytes_per_s if between else cluster.intra_bytes_per_s,
+        launch_s=cluster.collective_latency_s + (group.split - 1) * cluster.message_latency_s,
+    )  # fmt: skip
+
+
+def with_own(num_bytes: float, group: int) -> float:
+    """Bytes for the others as `by_tier` takes them."""
+    return num_bytes * group / (group - 1) if group > 1 else 0.0
 
 
 def owner_loads(bill: Bill, layout: Layout, optimizer: Optimizer) -> list[float]:
@@ -200,7 +257,7 @@ def unit_sizes(bill: Bill, optimizer: Optimizer, *, experts: bool) -> list[tuple
     sizes: dict[int, int] = {}
     for param, count in bill.select(experts=experts):
         if param.unit is not None:
-            flops = newton_schulz_flops(*param.unit, optimizer.newton_schulz, optimizer.steps)
+            flops = unit_flops(*param.unit, optimizer.newton_schulz, optimizer.steps)
             sizes[flops] = sizes.get(flops, 0) + param.num_units * count
     return sorted(sizes.items(), reverse=True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etude.plan.config import VARIANTS, DenseDegrees, ExpertDegrees, PlanConfig, Variant
-from etude.plan.cost import TIERS, ScaleRow, StepTime, breaking_efficiency, newton_schulz_flops, ranks_for, scale_row
+from etude.plan.cost import TIERS, ScaleRow, StepTime, breaking_efficiency, ranks_for, scale_row, unit_flops
 from etude.plan.layout import Layout, owner_loads, whole_experts
 from etude.plan.memory import Memory
 from etude.plan.search import Candidate, price, search
@@ -45,6 +45,10 @@ class TrafficRow:
     what: str
     tier: str
     bytes: float
+    """Mean of ranks."""
+    busiest_bytes: float
+    """Of the busiest rank of every exchange, which takes the time."""
+    launches: int
     seconds: float
 
 
@@ -160,7 +164,7 @@ def unit_rows(model_bill: Bill, steps: int) -> list[UnitRow]:
             rows[key] = rows.get(key, 0) + count * param.num_units
     result = []
     for (kind, role, height, width), number in rows.items():
-        flops: dict[Variant, float] = {one: float(number * newton_schulz_flops(height, width, one, steps)) for one in VARIANTS}
+        flops: dict[Variant, float] = {one: float(number * unit_flops(height, width, one, steps)) for one in VARIANTS}
         result.append(UnitRow(kind=kind, role=role, rows=height, columns=width, units=number, flops=flops))
     return sorted(result, key=lambda row: -row.flops["standard"])
 
@@ -185,12 +189,18 @@ def traffic_rows(one: Candidate, config: PlanConfig) -> list[TrafficRow]:
     speeds = {"intra": config.cluster.intra_bytes_per_s, "inter": config.cluster.inter_bytes_per_s}
     rows = []
     for mesh, work in zip(("dense", "experts"), one.meshes, strict=False):
-        parts = (("pieces to owners", work.leg_bytes), ("updates back", work.leg_bytes), ("to replicas", work.share_bytes))
-        for what, by_tier in parts:
+        legs = (work.leg_bytes, work.leg_busiest, work.leg_launches // 2)
+        share = (work.share_bytes, work.share_busiest, work.share_launches)
+        for what, (mean, busiest, launches) in (("pieces to owners", legs), ("updates back", legs), ("to replicas", share)):
             for tier in TIERS:
-                if by_tier[tier]:
-                    seconds = by_tier[tier] / speeds[tier]
-                    rows.append(TrafficRow(what=f"{mesh}: {what}", tier=tier, bytes=by_tier[tier], seconds=seconds))
+                if mean[tier]:
+                    seconds = busiest[tier] / speeds[tier]
+                    rows.append(
+                        TrafficRow(
+                            what=f"{mesh}: {what}", tier=tier, bytes=mean[tier], busiest_bytes=busiest[tier], launches=launches,
+                            seconds=seconds,
+                        )
+                    )  # fmt: skip
     return rows
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from etude.errors import UserError
 from etude.plan.config import DenseDegrees, ExpertDegrees, PlanConfig
 from etude.plan.cost import MeshTime, MeshWork, StepTime, mesh_time, overlapped_seconds, step_time
-from etude.plan.layout import Layout, by_tier, check_layout, dense_group, expert_group, mesh_work
+from etude.plan.layout import Layout, by_tier, check_layout, dense_copies, dense_group, expert_group, mesh_work
 from etude.plan.memory import REDUCE_BYTES, Memory, memory
 from etude.plan.shapes import Bill
 
@@ -98,11 +98,11 @@ def search(bill: Bill, config: PlanConfig) -> list[Candidate]:
     for degrees in dense_choices(config):
         work = mesh_work(bill, Layout(degrees, None), config.optimizer, cluster, experts=False)
         dense.append((degrees, work, mesh_time(work, chip, cluster)))
-    experts = list(priced_experts(bill, config)) if config.model.n_routed_experts else [(None, None, None)]
+    pricing = ExpertPricing(bill, config)
     best: dict[tuple[int, ...], tuple[float, Layout, list[MeshWork]]] = {}
     for dense_degrees, dense_work, dense_time in dense:
         dense_key = (dense_degrees.replicate, dense_degrees.shard)  # with the ranks they say cp, and efsdp says ep
-        for expert_degrees, expert_work, expert_time in experts:
+        for expert_degrees, expert_work, expert_time in pricing.beside(dense_degrees):
             seconds = overlapped_seconds(dense_time, expert_time, rate)
             key = dense_key if expert_degrees is None else (*dense_key, expert_degrees.replicate, expert_degrees.efsdp)
             if key not in best or seconds < best[key][0]:
@@ -115,16 +115,31 @@ def search(bill: Bill, config: PlanConfig) -> list[Candidate]:
     return settle_ties(candidates)
 
 
-def priced_experts(bill: Bill, config: PlanConfig) -> Iterator[tuple[ExpertDegrees | None, MeshWork | None, MeshTime | None]]:
-    ranks = config.cluster.ranks
-    for one in expert_choices(config):
-        layout = Layout(DenseDegrees(replicate=1, shard=ranks), one)
-        try:
-            check_layout(layout, config.model, ranks)
-        except UserError:
-            continue  # efsdp would have to cut unevenly
-        work = mesh_work(bill, layout, config.optimizer, config.cluster, experts=True)
-        yield one, work, mesh_time(work, config.chip(), config.cluster)
+class ExpertPricing:
+    """Every expert mesh that fits, priced beside a dense one; what is the same beside many is priced once."""
+
+    def __init__(self, bill: Bill, config: PlanConfig) -> None:
+        self.bill, self.config = bill, config
+        self._choices: list[ExpertDegrees] = []
+        self._priced: dict[tuple[ExpertDegrees, int], tuple[MeshWork, MeshTime]] = {}
+        for one in expert_choices(config) if config.model.n_routed_experts else ():
+            try:
+                check_layout(Layout(DenseDegrees(replicate=1, shard=config.cluster.ranks), one), config.model, config.cluster.ranks)
+            except UserError:
+                continue  # efsdp would have to cut unevenly
+            self._choices.append(one)
+
+    def beside(self, dense: DenseDegrees) -> Iterator[tuple[ExpertDegrees | None, MeshWork | None, MeshTime | None]]:
+        """One (None, None, None) for a model without experts."""
+        if not self.config.model.n_routed_experts:
+            yield None, None, None
+        for one in self._choices:
+            layout = Layout(dense, one)
+            key = (one, dense_copies(layout))
+            if key not in self._priced:
+                work = mesh_work(self.bill, layout, self.config.optimizer, self.config.cluster, experts=True)
+                self._priced[key] = (work, mesh_time(work, self.config.chip(), self.config.cluster))
+            yield one, *self._priced[key]
 
 
 def settle_ties(candidates: list[Candidate]) -> list[Candidate]:

@@ -12,7 +12,7 @@ from etude.plan.config import VARIANTS
 from etude.plan.report import ChipTable, LayoutRow, PlanReport
 from etude.plan.search import TIE
 
-BAR = 20
+BAR = 17
 """Characters of the longest bar."""
 LINKS = {"intra": "in node", "inter": "between"}
 BINDS = {"links between nodes": "between nodes", "links inside a node": "inside a node"}
@@ -127,21 +127,23 @@ def step_table(report: PlanReport) -> Table:
     title = (
         f"Optimizer step: dense {dense_text(best)}, experts {expert_text(best)}" if best.expert else f"Optimizer step: {dense_text(best)}"
     )
-    made = table(title, "what a rank does", "link", "how much", "time", "", left=2)
+    made = table(title, "what a rank does", "link", "busiest rank", "time", "", left=2)
     made.columns[-1].justify = "left"
     rank_flops = time.newton_schulz_s * report.config.cluster.efficiency * report.config.chip().peak_flops
     rows = [
         ("Newton-Schulz", "", scaled(rank_flops, "FLOP"), time.newton_schulz_s, "cyan"),
         ("elementwise, by HBM", "", "", time.elementwise_s, "cyan"),
     ]
-    rows += [(row.what, LINKS[row.tier], bytes_text(row.bytes), row.seconds, "magenta") for row in report.traffic]
+    for row in report.traffic:
+        rows.append((row.what, f"{row.launches}× {LINKS[row.tier]}", bytes_text(row.busiest_bytes), row.seconds, "magenta"))
     rows += [("all links, latencies too", LINKS[tier], "", seconds, "magenta") for tier, seconds in time.links_s.items() if seconds]
-    rows += [("first bucket out, last back", "", "", time.ramp_s, "yellow")]
+    rows += [("first out, last back", "", "", time.ramp_s, "yellow")]
     rows += [("overlapped", "", "", time.overlapped_s, "green"), ("one after the other", "", "", time.serial_s, "dim")]
     longest = max(row[3] for row in rows)
     for what, link, amount, seconds, style in rows:
         made.add_row(what, link, amount, milliseconds(seconds), Text("█" * round(BAR * seconds / longest), style=style))
     made.caption = (
+        f"An exchange ends with its busiest rank: those bytes count. A mean rank sends {bytes_text(best.inter_bytes)} between nodes. "
         f"Busiest rank over an even share: {time.imbalance:.3f} by the formula, {report.max_over_mean:.3f} with an owner for every unit."
     )
     made.caption_justify = "left"

@@ -302,6 +302,32 @@ def test_any_timing_gives_the_same_bits_and_the_same_launches(max_inflight: int)
         assert len(launches) == 2 * len(shapes)
 
 
+def test_replicas_that_share_in_two_hops_get_the_same_bits_at_any_timing() -> None:
+    shapes = [(9, 12), (16, 12), (8, 20), (5, 12)]
+
+    def worker() -> tuple[list[Tensor], list[int], list[int]]:
+        mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("replicate", "shard"))
+        placements = [Replicate(), Shard(0)]
+        named = [(f"w{i}", nn.Parameter(distribute_tensor(t, mesh, placements))) for i, t in enumerate(randoms(*shapes))]
+        for (_, parameter), gradient in zip(named, randoms(*shapes, seed=1), strict=True):
+            parameter.grad = distribute_tensor(gradient, mesh, placements)
+        counter = CountingTransport(Erratic(chance=random.Random(dist.get_rank())))
+        options = MuonOptions(bucket_bytes=1, max_inflight=2, replica_split=4, share_hops=2)
+        optimizer = ShardedMuon(named, lr=0.02, options=options, transport=counter)
+        optimizer.step()
+        foretold = [collective.sent_bytes for collective in optimizer.part.collectives]
+        return [parameter.full_tensor().detach() for _, parameter in named], counter.launches, foretold  # type: ignore[attr-defined]
+
+    oracle = [nn.Parameter(tensor) for tensor in randoms(*shapes)]
+    for parameter, gradient in zip(oracle, randoms(*shapes, seed=1), strict=True):
+        parameter.grad = gradient
+    ReferenceMuon([(str(i), p) for i, p in enumerate(oracle)], lr=0.02).step()
+    for weights, launches, foretold in run_threads(worker, 8):
+        assert all(torch.equal(a, b) for a, b in zip(weights, oracle, strict=True))
+        assert launches == foretold
+        assert len(launches) == 4 * len(shapes)
+
+
 def test_the_order_of_parameters_changes_no_bits() -> None:
     shapes = [(8, 12), (16, 12), (8, 20), (24, 12)]
 

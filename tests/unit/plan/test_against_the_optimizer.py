@@ -1,30 +1,22 @@
 """The planner's closed forms against the plan that ShardedMuon itself makes, unit by unit, for the same model and layout."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from etude.optim.muon_config import MuonOptions, NewtonSchulz
+from etude.optim.muon_config import MuonOptions
 from etude.optim.muon_layout import Cut, MeshLayout, ParameterLayout
 from etude.optim.muon_plan import Plan, make_plan
 from etude.optim.muon_rank import rank_plan
 from etude.optim.units import Units
 from etude.plan.config import DenseDegrees, ExpertDegrees, PlanConfig
-from etude.plan.cost import newton_schulz_flops
 from etude.plan.layout import Layout, owner_loads, whole_experts
 from etude.plan.search import price
 from etude.plan.shapes import Parameter, bill, parameters
 from tests.unit.plan import models
 
 LAYERS, EXPERTS = 5, 72
-
-
-@pytest.mark.parametrize("variant", ["standard", "gram"])
-@pytest.mark.parametrize("shape", [(2048, 7168), (7168, 2048), (64, 64), (3, 1000)])
-@pytest.mark.parametrize("steps", [3, 5])
-def test_the_optimizer_counts_the_same_flops(variant, shape, steps):
-    settings = NewtonSchulz(variant=variant, num_steps=steps, dtype="float32")
-    assert settings.flops(*shape) == newton_schulz_flops(*shape, variant, steps)
 
 
 def optimizer_plan(config: PlanConfig, layout: Layout) -> Plan:
@@ -74,10 +66,30 @@ def test_loads_and_bytes_agree(dense, expert):
     assert theirs.max_over_mean == pytest.approx(max(loads) * len(loads) / sum(loads), rel=0.02)
     assert theirs.max_over_mean == pytest.approx(ours.time.imbalance, rel=0.02)
 
-    legs, shares = [], []
-    for rank in range(ranks):
-        part = rank_plan(theirs, rank)
-        legs.append(sum(one.sent_bytes for one in part.collectives if one.kind != "share"))
-        shares.append(sum(one.sent_bytes for one in part.collectives if one.kind == "share"))
-    assert sum(legs) / len(legs) == pytest.approx(2 * sum(sum(work.leg_bytes.values()) for work in ours.meshes), rel=0.05)
-    assert sum(shares) / len(shares) == pytest.approx(sum(sum(work.share_bytes.values()) for work in ours.meshes), rel=1e-9)
+    sent, busiest, launches = exchanged(theirs)
+    assert sent["leg"] / ranks == pytest.approx(2 * sum(sum(work.leg_bytes.values()) for work in ours.meshes), rel=0.05)
+    assert sent["share"] / ranks == pytest.approx(sum(sum(work.share_bytes.values()) for work in ours.meshes), rel=1e-4)
+    expected = {
+        "leg": 2 * sum(sum(work.leg_busiest.values()) for work in ours.meshes),
+        "share": sum(sum(work.share_busiest.values()) for work in ours.meshes),
+    }
+    for kind, bytes_here in expected.items():
+        assert busiest[kind] <= bytes_here <= 1.25 * busiest[kind]  # never optimistic
+    assert abs(launches["leg"] - sum(work.leg_launches for work in ours.meshes)) <= 2  # a bucket more or less
+    assert abs(launches["share"] - sum(work.share_launches for work in ours.meshes)) <= 1
+
+
+def exchanged(plan: Plan) -> tuple[dict[str, int], dict[str, int], Counter[str]]:
+    """Bytes of all ranks; of the busiest rank of each exchange; how many exchanges; legs and shares."""
+    sent = {"leg": 0, "share": 0}
+    busiest: dict[tuple[str, int, int], int] = {}
+    for rank in range(plan.world_size):
+        stage: Counter[int] = Counter()
+        for one in rank_plan(plan, rank).collectives:
+            kind = "share" if one.kind == "share" else "leg"
+            stage[one.bucket] += 1
+            key = (kind, one.bucket, stage[one.bucket])
+            sent[kind] += one.sent_bytes
+            busiest[key] = max(busiest.get(key, 0), one.sent_bytes, one.received_bytes)
+    total = {kind: sum(number for key, number in busiest.items() if key[0] == kind) for kind in sent}
+    return sent, total, Counter(kind for kind, _, _ in busiest)

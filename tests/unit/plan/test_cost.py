@@ -8,10 +8,10 @@ from etude.plan.cost import (
     breaking_efficiency,
     busiest_flops,
     limit,
-    newton_schulz_flops,
     overlapped_seconds,
     ranks_for,
     step_time,
+    unit_flops,
 )
 from etude.plan.report import make_report, total_flops
 from etude.plan.shapes import bill, parameters
@@ -27,17 +27,17 @@ def kimi_report():
 
 @pytest.mark.parametrize(("variant", "tera"), [("standard", 0.687), ("symmetric", 0.494), ("gram", 0.481), ("gram-symmetric", 0.301)])
 def test_one_expert_costs_what_counting_its_products_gives(variant, tera):
-    assert newton_schulz_flops(*EXPERT, variant) / 1e12 == pytest.approx(tera, abs=0.0006)
-    assert newton_schulz_flops(7168, 2048, variant) == newton_schulz_flops(*EXPERT, variant)
+    assert unit_flops(*EXPERT, variant) / 1e12 == pytest.approx(tera, abs=0.0006)
+    assert unit_flops(7168, 2048, variant) == unit_flops(*EXPERT, variant)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5, 8])
 def test_flops_are_those_of_the_products_written_out(steps):
     m, n = 3, 7
     standard = sum([2 * m * n * m + 2 * m * m * m + 2 * m * m * n for _ in range(steps)])
-    assert newton_schulz_flops(m, n, "standard", steps) == standard
+    assert unit_flops(m, n, "standard", steps) == standard
     half = sum([m * n * m + m * m * m + 2 * m * m * n for _ in range(steps)])
-    assert newton_schulz_flops(m, n, "symmetric", steps) == half
+    assert unit_flops(m, n, "symmetric", steps) == half
     gram, gram_half = 0, 0
     for length in [steps] if steps <= 2 else [2, steps - 2]:
         gram += 2 * m * m * n + 2 * m * m * n  # the Gram matrix, and the accumulated factor times X
@@ -48,13 +48,13 @@ def test_flops_are_those_of_the_products_written_out(steps):
             products += 2 * (step < length - 1)  # the next Gram matrix: factor on either side
             gram += products * 2 * m**3
             gram_half += products * m**3
-    assert newton_schulz_flops(m, n, "gram", steps) == gram
-    assert newton_schulz_flops(m, n, "gram-symmetric", steps) == gram_half
+    assert unit_flops(m, n, "gram", steps) == gram
+    assert unit_flops(m, n, "gram-symmetric", steps) == gram_half
 
 
 def test_a_square_matrix_gains_nothing_from_gram():
-    assert newton_schulz_flops(64, 64, "gram") == newton_schulz_flops(64, 64, "standard")
-    assert newton_schulz_flops(64, 64, "gram-symmetric") == newton_schulz_flops(64, 64, "symmetric")
+    assert unit_flops(64, 64, "gram") == unit_flops(64, 64, "standard")
+    assert unit_flops(64, 64, "gram-symmetric") == unit_flops(64, 64, "symmetric")
 
 
 @pytest.mark.parametrize(

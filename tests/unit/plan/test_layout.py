@@ -75,8 +75,10 @@ def test_cut_experts_on_512_ranks(kimi_bill, efsdp, ep, gigabytes, milliseconds)
     assert work.leg_bytes["inter"] / 1e9 == pytest.approx(gigabytes, abs=0.005)
     assert work.leg_bytes["intra"] == 0
     assert 2e3 * work.leg_bytes["inter"] / config.cluster.inter_bytes_per_s == pytest.approx(milliseconds, abs=0.5)
-    latencies = 2 * work.buckets * (20e-6 + (efsdp - 1) * 1e-6)
-    assert link_seconds(work, "inter", config.cluster) == pytest.approx(2 * work.leg_bytes["inter"] / 50e9 + latencies)
+    latencies = work.leg_launches * (20e-6 + (efsdp - 1) * 1e-6)
+    assert link_seconds(work, "inter", config.cluster) == pytest.approx(2 * work.leg_busiest["inter"] / 50e9 + latencies)
+    # 192 or 240 equal matrices in a bucket: nearly one more than the mean for the busiest of 64 or 8 owners
+    assert 1.15 < work.leg_busiest["inter"] / work.leg_bytes["inter"] < 1.35
 
 
 def test_whole_experts_send_nothing_but_share_more_than_cutting_costs(kimi_bill):
@@ -114,11 +116,11 @@ def test_the_longest_matrix_is_the_dense_feed_forward(kimi_bill):
 @pytest.mark.parametrize(
     ("dense", "expert", "says"),
     [
-        ({"replicate": 3, "shard": 8}, None, "replicate 3 x shard 8 x cp 1 = 24 ranks, the cluster has 64"),
-        ({"replicate": 0, "shard": 8}, None, "dense.replicate is 0"),
+        ({"replicate": 3, "shard": 8}, None, "24 ranks (dense replicate 3 x shard 8 x cp 1 = 24) and the cluster 64"),
+        ({"replicate": 0, "shard": 8}, None, "degree replicate is 0"),
         ({"replicate": 8, "shard": 8, "split": 3}, None, "dense.split is 3"),
-        ({"replicate": 8, "shard": 8}, {"replicate": 2, "efsdp": 4, "ep": 4}, "expert mesh: replicate 2 x efsdp 4 x ep 4 = 32"),
-        ({"replicate": 8, "shard": 8}, {"replicate": 4, "efsdp": 1, "ep": 16}, "expert.ep is 16, which does not divide the 8 experts"),
+        ({"replicate": 8, "shard": 8}, {"replicate": 2, "efsdp": 4, "ep": 4}, "expert expert_replicate 2 x efsdp 4 x ep 4 = 32"),
+        ({"replicate": 8, "shard": 8}, {"replicate": 4, "efsdp": 1, "ep": 16}, "ep = 16 does not divide the model's 8 experts"),
         ({"replicate": 8, "shard": 8}, {"replicate": 1, "efsdp": 8, "ep": 8, "split": 2}, "expert.split is 2"),
     ],
 )
@@ -151,9 +153,9 @@ def test_every_unit_has_one_owner_and_loads_are_even(kimi_bill):
 
 
 def total_flops_of(kimi_bill):
-    from etude.plan.cost import newton_schulz_flops
+    from etude.plan.cost import unit_flops
 
-    return [count * one.num_units * newton_schulz_flops(*one.unit, "standard") for one, count in kimi_bill.groups if one.unit]
+    return [count * one.num_units * unit_flops(*one.unit, "standard") for one, count in kimi_bill.groups if one.unit]
 
 
 def test_redundant_replicas_repeat_the_load(kimi_bill):

@@ -14,7 +14,7 @@ from tests.unit.plan import models
 def test_the_tables_tell_the_answer(capsys):
     run_plan(models.KIMI_TOML, ranks=None, as_json=False)
     printed = capsys.readouterr().out
-    for text in ("1.027T parameters", "31.69B active", "48.46", "binds: Newton-Schulz", "breaks below", "ranks for 200 ms"):
+    for text in ("1.027T parameters", "31.69B active", "48.46", "binds: links between nodes", "breaks below", "ranks for 200 ms"):
         assert text in printed
 
 
@@ -23,7 +23,7 @@ def test_json_is_one_object_with_the_same_figures(capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["config"]["cluster"]["ranks"] == 1024
     assert told["flops"]["standard"] == pytest.approx(48.46e15, rel=1e-3)
-    assert told["best"]["time"]["overlapped_s"] < 0.1
+    assert told["best"]["time"]["overlapped_s"] < 0.11
     assert len(told["layouts"]) == 8
     assert told["layouts"][0] == told["best"]
 
@@ -44,7 +44,7 @@ def test_a_layout_of_ones_own_is_priced_beside_the_best(tmp_path, capsys):
     file.write_text(models.KIMI_TOML.read_text(encoding="utf-8") + own, encoding="utf-8")
     run_plan(file, ranks=None, as_json=False)
     assert "yours" in capsys.readouterr().out
-    with pytest.raises(UserError, match="= 512 ranks, the cluster has 256"):
+    with pytest.raises(UserError, match=r"512 ranks \(dense .* = 512\) and the cluster 256"):
         run_plan(file, ranks=256, as_json=False)
 
 

@@ -28,7 +28,7 @@ def test_kimi_steps_within_a_fifth_of_a_second_on_512_hoppers():
 def test_kimi_cannot_on_256_hoppers_with_the_standard_iteration():
     report = make_report(models.kimi(256))
     assert report.best.time.overlapped_s > 0.3
-    assert report.breaking_efficiency > 0.96
+    assert report.breaking_efficiency is None  # the links alone take longer
     gram = next(row for row in report.what_if if row.variant == "gram-symmetric")
     assert gram.time.newton_schulz_s < 0.2
 
