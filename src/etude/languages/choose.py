@@ -12,11 +12,11 @@ from etude.languages.protocol import Language, Project
 
 def by_runner(runner: str) -> Language:
     """The adapter of an Environment's runner. Imported here, as parsers are an extra that only the factory needs."""
-    if runner in ("node", "vitest", "mocha"):
+    if runner in ("node", "vitest"):
         from etude.languages.javascript import adapter
 
         return cast(Language, adapter)
-    raise UserError(f"tests of a task are run by {runner!r}, which this etude does not know; known are pytest, node, vitest, mocha")
+    raise UserError(f"tests of a task are run by {runner!r}, which this etude does not know; known are pytest, node, vitest")
 
 
 def detect(folder: Path, name: str = "") -> Project | None:
