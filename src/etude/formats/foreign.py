@@ -57,9 +57,10 @@ def own_task(column: str, fields: Mapping[str, Any], *, original: Path, store: T
         task = decode(json.dumps({**json.loads(column), **fields}), Task)
     except ValueError as error:
         raise ValueError(f"its column {COLUMN!r} is damaged: {error}") from None
-    digest = store.add_snapshot(original)
+    digest = tree.digest(original)
     if digest != task.repo.digest:
         raise ValueError(f"repository and patches give the tree {digest[:12]}, but it was exported from {task.repo.digest[:12]}")
+    store.add_snapshot(original)
     need_environment(task.environment, store)
     return task
 

@@ -62,7 +62,7 @@ def write_task(task: Task, store: TaskStore, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name[:40]}.", dir=folder.parent))
     try:
-        (new / "instruction.md").write_text(task.instruction, "utf-8", newline="")
+        (new / "instruction.md").write_bytes(task.instruction.encode("utf-8", "surrogatepass"))
         (new / "task.toml").write_text(task_toml(task), "utf-8")
         _write_environment(task, store, new / "environment")
         _write_tests(task, store, new / "tests")
@@ -87,15 +87,15 @@ def read_task(folder: Path, store: TaskStore) -> Task:
         )
     try:
         task = decode((folder / "solution/task.json").read_bytes(), Task)
-        instruction = (folder / "instruction.md").read_bytes().decode()
+        instruction = (folder / "instruction.md").read_bytes().decode("utf-8", "surrogatepass")
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: {error}; export the task again") from None
     with tempfile.TemporaryDirectory(prefix="etude-harbor-") as name:
         original = Path(name, "original")
         read_tar(folder / "tests/original.tar", original)
-        digest = store.add_snapshot(original)
-    if digest != task.repo.digest:
-        raise UserError(f"{folder}/tests/original.tar is not the repository that the task was made from; export the task again")
+        if tree.digest(original) != task.repo.digest:
+            raise UserError(f"{folder}/tests/original.tar is not the repository that the task was made from; export the task again")
+        store.add_snapshot(original)
     need_environment(task.environment, store)
     return replace(task, instruction=instruction)
 

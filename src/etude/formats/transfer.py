@@ -7,6 +7,7 @@ sandbox. What cannot be read or does not hold is named with its reason, and the 
 Not here: any single format, the command line.
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from etude.formats import harbor, swebench, swesmith
 from etude.formats.rows import SUFFIXES, read_rows, write_rows
 from etude.grade.grader import grade
 from etude.sandbox.protocol import Backend
-from etude.store import TaskStore
+from etude.store import Pool, TaskStore
 from etude.types import Task
 
 Format = Literal["harbor", "swebench", "swesmith", "parquet"]
@@ -83,17 +84,22 @@ def import_tasks(source: Path, out: Path, *, repos: Path | None = None, backend:
     tasks: list[str] = []
     refused: dict[str, str] = {}
     for number, (name, read) in enumerate(_readers(folders, file, repos, store), 1):
+        task = None
         try:
             task = read()
             why = f"{task.id} is there twice" if task.id in tasks else "" if backend is None else problem(task, store, backend)
         except (UserError, ValueError, SandboxError) as error:
             why = str(error)
-        if why:
+        if why or task is None:
             refused[name] = why
+            _forget(store, task)
         else:
             store.add(task)
             tasks.append(task.id)
         say(number, 0, name if not why else f"{name}: {why}")
+    pool = TaskStore.open(out).pool
+    evidence = {**pool.evidence, str(source): {"candidates": len(tasks) + len(refused), "valid": len(tasks), "rejected": refused}}
+    store.describe(Pool(sources=tuple(dict.fromkeys((*pool.sources, str(source)))), evidence=evidence))
     return ImportReport(out=str(out), tasks=tuple(sorted(tasks)), refused=refused)
 
 
@@ -113,6 +119,17 @@ def problem(task: Task, store: TaskStore, backend: Backend) -> str:
     if passing:
         return f"{len(passing)} of {len(task.fail_to_pass)} tests in fail_to_pass pass without a solution, first {passing[0]!r}"
     return "the empty patch counts as solved" if empty.solved else ""
+
+
+def _forget(store: TaskStore, task: Task | None) -> None:
+    """Take away what a refused task alone had needed."""
+    if task is None:
+        return
+    for folder in (store.path / ".cache").glob(f"{task.id}.*"):
+        if not any(folder.name.startswith(f"{other.id}.") for other in store.tasks()):
+            shutil.rmtree(folder, ignore_errors=True)
+    if all(other.repo.digest != task.repo.digest for other in store.tasks()):
+        shutil.rmtree(store.snapshot(task.repo), ignore_errors=True)
 
 
 def _find(source: Path) -> tuple[list[Path], Path]:

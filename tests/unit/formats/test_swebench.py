@@ -190,6 +190,19 @@ def test_the_rest_of_a_file_goes_on_after_a_broken_row(foreign, tmp_path, enviro
     }
 
 
+def test_a_refused_task_leaves_no_tree_and_its_reason_stands_in_the_pool(foreign, tmp_path, environments, backend):
+    repos, row = foreign
+    easy = {**row, "FAIL_TO_PASS": row["PASS_TO_PASS"], "PASS_TO_PASS": "[]"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(easy) + "\n")
+    store = TaskStore.create(tmp_path / "in")
+    store.environments.symlink_to(environments)
+    report = import_tasks(tmp_path / "rows.jsonl", tmp_path / "in", repos=repos, backend=backend)
+    assert "2 of 2 tests in fail_to_pass pass without a solution" in report.refused["acme__pocket-7"]
+    assert [*(store.path / "repos").iterdir(), *(store.path / ".cache").iterdir()] == []
+    found = TaskStore.open(store.path).pool.evidence[str(tmp_path / "rows.jsonl")]
+    assert (found["candidates"], found["valid"], found["rejected"]) == (1, 0, dict(report.refused))
+
+
 @pytest.mark.parametrize("what", ["gone", "empty"])
 def test_what_holds_no_tasks_is_one_line_and_leaves_nothing(tmp_path, what):
     (tmp_path / "empty").mkdir()
