@@ -69,7 +69,10 @@ def instruction(
     index, kind = workshop.index, proof.proposal.kind
     if kind == BUG:
         functions = {id: test for id in proof.fail_to_pass if (test := _test_of(tests, id)) is not None}
-        parts = report(symptoms(index, functions, proof.messages), proof.proposal.symbols, level)
+        seen = symptoms(index, functions, proof.messages)
+        if not visible and not any(symptom.is_clear for symptom in seen):
+            visible = 1 / len(tests) if tests else 0.0  # nothing else says what is wrong
+        parts = report(seen, proof.proposal.symbols, level)
         parts += use(proof, tests)[:1] if level == "A" else []
     elif level == "A":
         parts = [*_preface(proof), *removed_parts(index, proof), *stubbed_parts(proof), *use(proof, tests)]

@@ -17,7 +17,9 @@ from etude.synth.names import Index
 from etude.synth.source import Definition
 
 MAX_SYMPTOMS = 6
+MAX_LISTED = 4  # calls of one test
 MAX_MESSAGE = 160  # characters
+BARE = re.compile(r"(?:AssertionError: )?assert (not )?\w+\b.*", re.DOTALL)
 COMPARED = re.compile(r"(?:AssertionError: )?assert (.+?) == (.+)", re.DOTALL)
 RAISED = re.compile(
     r"(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning|Interrupt|Iteration|Exit|Failed|Timeout|NotFound|Missing))\b:?\s*(.*)", re.DOTALL
@@ -31,6 +33,7 @@ class Symptom:
     came: str  # "" where it is not known
     expected: str
     helpers: tuple[str, ...] = ()
+    is_clear: bool = False  # says where to begin
 
     @property
     def sentence(self) -> str:
@@ -79,9 +82,17 @@ def _of(index: Index, test: Definition, message: str) -> list[Symptom]:
         calls = [e for e in examples if e.relation != "raises"][:2]
         if calls:
             listed = " or ".join(code(e.call) for e in calls)
-            return [Symptom(test=test.qualname, called="", came=f"a call like {listed} {came}", expected="")]
+            return [Symptom(test=test.qualname, called="", came=f"a call like {listed} {came}", expected="", is_clear=True)]
         return [Symptom(test=test.qualname, called="", came=f"a call {came}", expected="")]
-    return [_symptom(test, examples[0], "")] if len(examples) == 1 else []
+    bare = BARE.fullmatch(message.strip())
+    if bare:
+        examples = [e for e in examples if e.relation == ("is false" if bare[1] else "is true")] or examples
+    if len(examples) <= 1:
+        return [_symptom(test, example, "") for example in examples]
+    listed = "; ".join(example.sentence for example in examples[:MAX_LISTED])
+    helpers = tuple(dict.fromkeys(sentence for example in examples[:MAX_LISTED] for sentence in example.helpers))
+    came = f"not all of this holds any more: {listed}"
+    return [Symptom(test=test.qualname, called="", came=came, expected="", helpers=helpers, is_clear=True)]
 
 
 def _symptom(test: Definition, example: Example, came: str) -> Symptom:
@@ -91,7 +102,7 @@ def _symptom(test: Definition, example: Example, came: str) -> Symptom:
         "is false": "a false value",
         "raises": f"{code(example.value)}{f' with a message that matches {code(example.match)}' if example.match else ''}",
     }.get(example.relation, f"that {code(f'{example.call} {example.relation} {example.value}')}")
-    return Symptom(test=test.qualname, called=example.call, came=came, expected=expected, helpers=example.helpers)
+    return Symptom(test=test.qualname, called=example.call, came=came, expected=expected, helpers=example.helpers, is_clear=True)
 
 
 def _value(text: str) -> str | None:

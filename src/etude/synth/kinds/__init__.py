@@ -9,7 +9,7 @@ Not here: trying them (build.py).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from etude.synth.kinds import bug, deletion, joined, replay
+from etude.synth.kinds import bug, deletion, joined, refactor, replay
 from etude.synth.options import BuildOptions
 from etude.synth.proposal import Idea, Made
 from etude.synth.workshop import Baseline, Workshop
@@ -20,4 +20,5 @@ FINDERS: Mapping[str, Find] = {
     "bug_injection": bug.find,
     "joined_features": joined.find,
     "commit_replay": replay.find,
+    "refactor_back": refactor.find,
 }

@@ -51,7 +51,9 @@ def find(workshop: Workshop, baseline: Baseline, options: BuildOptions, made: Se
     for key, function in functions.items():
         lanes[0].append((function,))
         lanes[1] += [(function, functions[called]) for called in callees[key][:1]]
-        lanes[2].append((function, function))
+        source = workshop.index.sources[function.definition.path]
+        if len(mutants(source, function.definition, seed=SEED, limit=2 * TRIES)) == 2 * TRIES:
+            lanes[2].append((function, function))
         lanes[3] += [
             (function, functions[second], functions[third])
             for second in callees[key][:2]
