@@ -3,10 +3,12 @@
     max_over_mean        largest load of a rank over the mean, by etude's plan: loads over both meshes and all replicas
     by_position          the same units dealt out in turn within each group, as most sharded Muons do
     largest_over_mean    the largest single matrix over the mean load: no plan can be better where this exceeds 1
+    shared_gb            what replicas send each other in a step: mean of ranks; by the busiest rank of every exchange, if all buckets go in
+                         one exchange, in two, and as chosen (two_hops of the buckets that are shared)
     plan_s               seconds to plan for the whole world, and one rank's part of it
 
-Dense parameters on (replicate, shard 64), experts on (efsdp, ep 64) cut by rows, replicas sharing the work. Dimensions are those of the
-model's config, written out here.
+Dense parameters on (replicate, shard 64), experts on (efsdp, ep 64) cut by rows, replicas sharing the work; at 512 ranks also shard 8 and
+32, which have more replicas. Dimensions are those of the model's config, written out here.
 
     python -m benchmarks.muon_balance [--quick]
 
@@ -23,6 +25,7 @@ from etude.optim.muon_lane import Lane, lane_of
 from etude.optim.muon_layout import Cut, MeshLayout, ParameterLayout
 from etude.optim.muon_plan import Plan, make_plan
 from etude.optim.muon_rank import rank_plan
+from etude.optim.muon_share import busiest, group_sizes
 from etude.optim.units import Units, gate_up, row_heads
 
 LAYERS, DENSE_LAYERS, HIDDEN, DENSE_FFN, EXPERT_FFN, EXPERTS = 61, 1, 7168, 18432, 2048, 384
@@ -55,9 +58,9 @@ def kimi_k2(layers: int = LAYERS) -> Iterator[ParameterLayout]:
             yield experts(at + "experts.down_proj", HIDDEN, EXPERT_FFN, Units())
 
 
-def meshes(ranks: int) -> list[MeshLayout]:
+def meshes(ranks: int, shard: int = SHARD) -> list[MeshLayout]:
     return [
-        MeshLayout.of_world((ranks // SHARD, SHARD), ("replicate", "shard")),
+        MeshLayout.of_world((ranks // shard, shard), ("replicate", "shard")),
         MeshLayout.of_world((1, ranks // EXPERT_PARALLEL, EXPERT_PARALLEL), ("replicate", "efsdp", "ep")),
     ]
 
@@ -83,27 +86,51 @@ def by_position(plan: Plan) -> float:
     return max(loads) * len(loads) / sum(loads)
 
 
+def shared(plan: Plan) -> dict[str, float]:
+    """What replicas send each other, in GB, by the busiest rank of each exchange."""
+    found = dict.fromkeys(("mean", "one", "two", "chosen", "two_hops"), 0.0)
+    for bucket in plan.buckets:
+        if bucket.split == 1:
+            continue
+        assert bucket.lane.mesh is not None
+        kinds = [kind for kind in (plan.kinds[index] for index in bucket.parameters) if kind is not None]
+        lane = lane_of(bucket.lane, bucket.split, plan.meshes[bucket.lane.mesh], kinds[0].select_axes)
+        groups = group_sizes(kinds, bucket.owners, lane)
+        gb = plan.options.wire_bytes / 1e9
+        in_one, in_two = (sum(map(max, zip(*(busiest(sizes, hops) for sizes in groups), strict=True))) for hops in (1, 2))
+        found["mean"] += gb * max(map(sum, groups)) * (1 - 1 / bucket.split)
+        found["one"] += gb * in_one
+        found["two"] += gb * in_two
+        found["chosen"] += gb * (in_one, in_two)[bucket.share_hops - 1]
+        found["two_hops"] += bucket.share_hops == 2
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="four layers at 256 ranks: checks that it runs")
     quick = parser.parse_args(arguments).quick
     rows = []
-    for ranks in (256,) if quick else (256, 512, 1024):
+    for ranks, shard in ((256, SHARD),) if quick else ((256, SHARD), (512, SHARD), (512, 32), (512, 8), (1024, SHARD)):
         start = time.perf_counter()
         parameters = list(kimi_k2(4 if quick else LAYERS))
-        plan = make_plan(parameters, meshes(ranks), ranks, MuonOptions(replica_split=ranks))
+        plan = make_plan(parameters, meshes(ranks, shard), ranks, MuonOptions(replica_split=ranks))
         planned = time.perf_counter()
         part = rank_plan(plan, ranks - 1)
+        parted = time.perf_counter()
         mean = sum(plan.loads) / ranks
         largest = max(kind.max_cost for kind in plan.kinds if kind is not None)
         rows.append(
             {
-                "ranks": ranks, "max_over_mean": plan.max_over_mean, "by_position": by_position(plan), "largest_over_mean": largest / mean,
+                "ranks": ranks, "shard": shard, "max_over_mean": plan.max_over_mean,
+                "by_position": by_position(plan), "largest_over_mean": largest / mean,
                 "pflop": sum(plan.loads) / 1e15, "buckets": len(plan.buckets), "gb_per_rank": part.sent_bytes / 1e9,
-                "plan_s": planned - start, "part_s": time.perf_counter() - planned,
+                "plan_s": planned - start, "part_s": parted - planned,
+                **{f"shared_{key}" if key == "two_hops" else f"shared_{key}_gb": value for key, value in shared(plan).items()},
             }
         )  # fmt: skip
-    result = {key: {str(row["ranks"]): row[key] for row in rows} for key in ("max_over_mean", "by_position", "largest_over_mean", "plan_s")}
+    keys = ("max_over_mean", "by_position", "largest_over_mean", "plan_s", "shared_mean_gb", "shared_one_gb", "shared_chosen_gb")
+    result = {key: {f"{row['ranks']} shard {row['shard']}": row[key] for row in rows} for key in keys}
     report("muon_balance", rows, {**result, "quick": quick})
 
 

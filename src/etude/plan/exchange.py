@@ -5,7 +5,7 @@ and where replicas share the work, an owner's replica has most to hand on. Close
 fills them. Units are dealt largest first to the least loaded: of n equal ones the busiest of m owners has ceil(n / m), with u the size of
 the last ones never more than the mean + u (1 - 1/m) (Graham, 1969). Replicas share in one exchange or two, as in optim/muon_share.py.
 
-These are meant not to be optimistic: a test holds them against the plan that the optimizer makes, unit by unit.
+A mesh's sum is meant never to be optimistic: a test holds both kinds against the plan that the optimizer makes, unit by unit.
 
 Not here: means over ranks and links (layout.py), seconds of a step (cost.py).
 """

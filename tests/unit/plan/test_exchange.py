@@ -23,7 +23,7 @@ def dealt(sizes, places):
 
 @pytest.mark.parametrize("sizes", [[(7, 1)], [(7, 9)], [(7, 16), (3, 5)], [(9, 3), (4, 20), (1, 50)], [(5, 2), (1, 3)]])
 @pytest.mark.parametrize("places", [1, 3, 8])
-def test_the_fullest_place_is_never_underestimated_by_more_than_nothing(sizes, places):
+def test_the_fullest_place_is_never_underestimated(sizes, places):
     exact = dealt(sizes, places)
     assert exact <= most(sizes, places) <= exact + sizes[-1][0]
 
