@@ -27,8 +27,7 @@ class ArmCount:
     groups: float = 0.0
     gain: float = 0.0  # mean |advantage| of each group, summed
     cost: float = 0.0
-    solved: float = 0.0
-    samples: float = 0.0
+    solved: float = 0.0  # share of each group, summed: a task's rollouts tell of one task, however many they are
 
 
 def count_arms(outcomes: Iterable[tuple[Arm, Outcome]], *, version: int, rate: float) -> dict[Arm, ArmCount]:
@@ -38,8 +37,7 @@ def count_arms(outcomes: Iterable[tuple[Arm, Outcome]], *, version: int, rate: f
         arm.groups += weight
         arm.gain += weight * one.deviation
         arm.cost += weight * one.cost
-        arm.solved += weight * one.solved
-        arm.samples += weight * one.samples
+        arm.solved += weight * one.solved / max(1, one.samples)
     return dict(sorted(arms.items()))
 
 

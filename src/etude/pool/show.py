@@ -88,7 +88,7 @@ def _arms(view: PoolView) -> Table:
     table = Table("kind", "repository", "band", "score", "groups, decayed", "solved", "may be drawn", title="arms, best first")
     for name in sorted(names, key=lambda name: (-found[name], name))[:MOST_ARMS]:
         arm = view.arms.get(name)
-        solved = f"{arm.solved / arm.samples:.0%}" if arm is not None and arm.samples else "-"
+        solved = f"{arm.solved / arm.groups:.0%}" if arm is not None else "-"
         groups = f"{arm.groups:.1f}" if arm is not None else "0"
         table.add_row(*(Text(printable(part)) for part in name), f"{found[name]:.3f}", groups, solved, str(able[name]))
     if len(names) > MOST_ARMS:

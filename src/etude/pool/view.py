@@ -89,8 +89,7 @@ def look(entries: Iterable[Entry], outcomes: Iterable[Outcome], *, version: int,
         if outcome.task in known and outcome.version <= version:
             groups[outcome.task].append(outcome)
     arms = count_arms(((known[task].arm, one) for task, found in groups.items() for one in found), version=version, rate=settings.decay)
-    total_samples = sum(arm.samples for arm in arms.values())
-    mean = (sum(arm.solved for arm in arms.values()) + 1) / (total_samples + 2)
+    mean = (sum(arm.solved for arm in arms.values()) + 1) / (sum(arm.groups for arm in arms.values()) + 2)
     counts = {task: _counted(found, version, settings.decay) for task, found in groups.items()}
     views: dict[str, TaskView] = {}
     for entry in known.values():
@@ -135,9 +134,9 @@ def _prior(
     if entry.wish and parents:
         middle = sum(parents) / len(parents)
         return prior(shifted(middle, -LOGITS if middle > 0.5 else LOGITS), STRENGTH)
-    if arm is None or not arm.samples:
+    if arm is None:
         return prior(mean, STRENGTH)
-    return prior((arm.solved + STRENGTH * mean) / (arm.samples + STRENGTH), STRENGTH)
+    return prior((arm.solved + STRENGTH * mean) / (arm.groups + STRENGTH), STRENGTH)
 
 
 def _state(entry: Entry, rollouts: int, solved: float, samples: float, shaped: float, alarms: Sequence[Alarm]) -> State:

@@ -1,51 +1,45 @@
-"""Entries, and a pool on each database that is here: SQLite always, Postgres where its binaries and psycopg are installed."""
+"""A pool on each database that is here: SQLite always, Postgres where its binaries and psycopg are installed."""
 
 import importlib.util
 import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from etude.config import PoolConfig
-from etude.pool.entry import Entry
 from etude.pool.pool import Pool
 
 HAS_POSTGRES = shutil.which("initdb") is not None and shutil.which("pg_ctl") is not None and importlib.util.find_spec("psycopg") is not None
 DATABASES = ("sqlite", "postgres") if HAS_POSTGRES else ("sqlite",)
 
 
-def entry(name: str, **traits: object) -> Entry:
-    return Entry(**{"id": name, "kind": "feature_deletion", "repo": "toolz", "band": "S", **traits})
-
-
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory) -> Iterator[str]:
-    """The URL of a cluster of this session, on a socket, without a port. Postgres refuses root, so root lends it to another user."""
-    folder = tmp_path_factory.mktemp("pg")
+def postgres() -> Iterator[str]:
+    """The URL of a cluster of this session, on a socket, without a port. Postgres refuses root, who lends it to another user."""
     ids: dict[str, int] = {}
-    if os.geteuid() == 0:
-        user = pwd.getpwnam("postgres" if any(one.pw_name == "postgres" for one in pwd.getpwall()) else "nobody")
-        ids = {"user": user.pw_uid, "group": user.pw_gid}
-        for parent in (folder, *folder.parents):
-            if parent.owner() == "root" and parent != Path("/tmp") and str(parent).startswith("/tmp/"):
-                parent.chmod(0o755)
-        os.chown(folder, user.pw_uid, user.pw_gid)
-    data, options = folder / "data", f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
+    with tempfile.TemporaryDirectory(prefix="etude-pg-", ignore_cleanup_errors=True) as name:  # not pytest's: others may not enter that
+        folder = Path(name)
+        if os.geteuid() == 0:
+            user = pwd.getpwnam("postgres" if any(one.pw_name == "postgres" for one in pwd.getpwall()) else "nobody")
+            ids = {"user": user.pw_uid, "group": user.pw_gid}
+            os.chown(folder, user.pw_uid, user.pw_gid)
+        data, options = folder / "data", f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
 
-    def call(*command: str) -> None:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, **ids)
-        assert done.returncode == 0, done.stdout + done.stderr
+        def call(*command: str) -> None:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, **ids)
+            assert done.returncode == 0, done.stdout + done.stderr
 
-    call("initdb", "-D", str(data), "-U", "etude", "-A", "trust", "--no-sync")
-    call("pg_ctl", "-D", str(data), "-o", options, "-l", str(folder / "log"), "-w", "start")
-    try:
-        yield f"postgresql://etude@/postgres?host={folder}"
-    finally:
-        call("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+        call("initdb", "-D", str(data), "-U", "etude", "-A", "trust", "--no-sync")
+        call("pg_ctl", "-D", str(data), "-o", options, "-l", str(folder / "log"), "-w", "start")
+        try:
+            yield f"postgresql://etude@/postgres?host={folder}"
+        finally:
+            call("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
 
 
 @pytest.fixture(params=DATABASES)
