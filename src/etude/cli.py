@@ -62,26 +62,48 @@ def build(
     /,
     *,
     out: Path,
+    kinds: Annotated[
+        tuple[Literal["feature_deletion", "bug_injection", "joined_features", "commit_replay", "refactor_back"], ...],
+        Parameter(negative=(), help="What is made, in this order. (feature_deletion)", show_default=False),
+    ] = ("feature_deletion",),
     modes: Annotated[
         tuple[Literal["remove", "stub"], ...],
         Parameter(negative=(), help="remove: the definition goes. stub: its body raises NotImplementedError. (both)", show_default=False),
     ] = ("remove", "stub"),
-    limit: Annotated[int | None, Parameter(help="Try at most this many candidates (all).")] = None,
-    jobs: Annotated[int, Parameter(help="Candidates checked at a time (0: one per core).")] = 0,
+    level: Annotated[Literal["A", "B", "C"], Parameter(help="A: signatures and docstrings. B: names, behaviour. C: behaviour.")] = "A",
+    visible: Annotated[float, Parameter(help="Share of the feature's tests that the instruction quotes.")] = 0.0,
+    gates: Annotated[
+        Literal["quick", "full"], Parameter(help="full: also repeated runs, each symbol by itself, mutants, left-overs.")
+    ] = "full",
+    limit: Annotated[int | None, Parameter(help="Try at most this many candidates of a kind (all).")] = None,
+    jobs: Annotated[int, Parameter(help="Candidates checked at a time (0: one per core; of a list: 1).")] = 0,
+    workers: Annotated[int, Parameter(help="Repositories of a list at a time (0: one per core).")] = 0,
+    cluster: Annotated[str, Parameter(help="Spread a list over a Ray cluster: auto, local or ray://HOST:PORT.")] = "",
     json: Json = False,
 ) -> None:
-    """Build tasks from a repository by removing features that its tests notice. No model is needed.
+    """Build tasks from repositories by removing features that their tests notice. No model is needed.
+
+    A build that was stopped goes on where it was: give the same command again.
 
     Parameters
     ----------
     source
-        A folder, a git URL, a source archive, or NAME==VERSION of a PyPI source distribution that carries its tests.
+        A folder, a git URL, a source archive, or NAME==VERSION of a PyPI source distribution that carries its tests;
+        or a .txt file that names one of these a line.
     out
         The tasks folder to make.
     """
-    from etude.verbs import tasks_build
+    from etude.synth.options import BuildOptions
+    from etude.verbs import tasks_build, tasks_build_many
 
-    tasks_build(source, out, modes=modes, limit=limit, jobs=jobs, as_json=json)
+    file = Path(source)
+    many = file.suffix == ".txt" and file.is_file()
+    options = BuildOptions(
+        kinds=kinds, modes=modes, level=level, visible_share=visible, gates=gates, max_candidates=limit, jobs=jobs or int(many)
+    )
+    if many:
+        raise SystemExit(tasks_build_many(file, out, options, workers=workers, cluster=cluster, as_json=json))
+    tasks_build(source, out, options, as_json=json)
 
 
 @tasks.command
@@ -101,8 +123,15 @@ def check(folder: Path, task: str | None = None, /, *, json: Json = False) -> No
 
 
 @tasks.command
-def show(folder: Path, task: str | None = None, /, *, gold: bool = False) -> None:
-    """Print a task for a person, or the list of all.
+def show(
+    folder: Path,
+    task: str | None = None,
+    /,
+    *,
+    gold: bool = False,
+    html: Annotated[Path | None, Parameter(help="Write a page to this file instead.")] = None,
+) -> None:
+    """Print a task for a person, or the list of all; or write them as a page.
 
     Parameters
     ----------
@@ -115,7 +144,61 @@ def show(folder: Path, task: str | None = None, /, *, gold: bool = False) -> Non
     """
     from etude.verbs import tasks_show
 
-    tasks_show(folder, task, gold=gold)
+    tasks_show(folder, task, gold=gold, html=html)
+
+
+@tasks.command
+def export(
+    folder: Path,
+    task: str | None = None,
+    /,
+    *,
+    out: Path,
+    format: Annotated[
+        Literal["harbor", "swebench", "swesmith", "parquet"], Parameter(help="harbor: a folder a task. The others: rows.")
+    ] = "harbor",
+    json: Json = False,
+) -> None:
+    """Write tasks in the formats of others: Harbor folders, or rows of SWE-bench or SWE-smith.
+
+    Exporting again gives the same bytes. Rows lie in OUT/tasks.jsonl (parquet: OUT/tasks.parquet), their repositories in OUT/repos.
+
+    Parameters
+    ----------
+    folder
+        The tasks folder.
+    task
+        The id of one task (all).
+    out
+        The folder to write into.
+    """
+    from etude.verbs import tasks_export
+
+    raise SystemExit(tasks_export(folder, task, out, format, as_json=json))
+
+
+@tasks.command(name="import")
+def import_(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    repos: Annotated[Path | None, Parameter(help="The repositories of rows, as owner__name: clones or plain folders.")] = None,
+    check: Annotated[bool, Parameter(negative="--no-check", help="Keep only tasks whose gold patch scores 1 and the empty one 0.")] = True,
+    json: Json = False,
+) -> None:
+    """Read tasks of others for training and evaluation: Harbor folders that etude wrote, rows of SWE-bench or SWE-smith.
+
+    Parameters
+    ----------
+    source
+        A Harbor task, a folder of them, a .jsonl, .json or .parquet file of rows, or what `etude tasks export` wrote.
+    out
+        The tasks folder to make, or to add to.
+    """
+    from etude.verbs import tasks_import
+
+    raise SystemExit(tasks_import(source, out, repos, check=check, as_json=json))
 
 
 @tasks.command

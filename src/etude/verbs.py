@@ -6,10 +6,10 @@ Not here: parsing (cli.py), the stages.
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,10 +19,11 @@ from etude.config import Config
 from etude.errors import UserError, printable
 from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
+from etude.view import View
 
 if TYPE_CHECKING:
-    from etude.synth.build import BuildOptions
-    from etude.synth.cut import Mode
+    from etude.formats.transfer import Format
+    from etude.synth.options import BuildOptions
     from etude.types import Task
 
 WIDEST = 1000  # characters of a table
@@ -55,11 +56,10 @@ def show_table(table: Table) -> None:
     console.print(table)
 
 
-def tasks_build(source: str, out: Path, *, modes: "tuple[Mode, ...]", limit: int | None, jobs: int, as_json: bool) -> None:
+def tasks_build(source: str, out: Path, options: "BuildOptions", *, as_json: bool) -> None:
     from etude.studio.live import Live
-    from etude.synth.build import BuildOptions, Progress, build_tasks
+    from etude.synth.build import Progress, build_tasks
 
-    options = BuildOptions(modes=modes, max_candidates=limit, jobs=jobs)
     with Live(f"etude tasks build: {source}", ["fetch", "baseline", "tasks"]) as view:
         stage = ""
 
@@ -140,11 +140,16 @@ def tasks_check(folder: Path, task: str | None, *, as_json: bool) -> int:
     return 0 if all(report.ok for report in reports) else 1
 
 
-def tasks_show(folder: Path, task: str | None, *, gold: bool) -> None:
+def tasks_show(folder: Path, task: str | None, *, gold: bool, html: Path | None) -> None:
     from etude.split import difficulty_key
     from etude.synth.show import show_task
 
     store = TaskStore.open(folder)
+    if html is not None:
+        from etude.studio.task_page import write_task_page
+
+        say(f"wrote {write_task_page(store, html, task=task)}")
+        return
     if task is not None:
         Console().print(show_task(store.get(task), store, gold=gold))
         return
@@ -153,6 +158,52 @@ def tasks_show(folder: Path, task: str | None, *, gold: bool) -> None:
         lines = sum(symbol.num_lines for symbol in one.symbols)
         table.add_row(one.id, Text(printable(one.band)), str(lines), str(len(one.fail_to_pass)), str(len(one.pass_to_pass)))
     show_table(table)
+
+
+def tasks_export(folder: Path, task: str | None, out: Path, format: "Format", *, as_json: bool) -> int:
+    from etude.formats.transfer import export_tasks
+    from etude.studio.live import Live
+
+    store = TaskStore.open(folder)
+    with Live(f"etude tasks export: {folder}", [format]) as view:
+        report = export_tasks(store, out, format=format, task=task, say=_teller(view, format))
+    return _transferred(asdict(report), out, as_json)
+
+
+def tasks_import(source: Path, out: Path, repos: Path | None, *, check: bool, as_json: bool) -> int:
+    from etude.formats.transfer import import_tasks
+    from etude.studio.live import Live
+
+    backend = checked_backend() if check else None
+    with Live(f"etude tasks import: {source}", ["import"]) as view:
+        report = import_tasks(source, out, repos=repos, backend=backend, say=_teller(view, "import"))
+    return _transferred(asdict(report), out, as_json)
+
+
+def _teller(view: View, stage: str) -> Callable[[int, int, str], None]:
+    """Tells a view about (done, total or 0, note)."""
+    seen: int | None = None
+
+    def tell(done: int, total: int, note: str) -> None:
+        nonlocal seen
+        if seen is None:
+            view.stage(stage, total=total or None)
+        view.advance(done - (seen or 0))
+        view.note(note)
+        seen = done
+
+    return tell
+
+
+def _transferred(report: dict[str, Any], out: Path, as_json: bool) -> int:
+    """Exit code 1 where a task was refused."""
+    if as_json:
+        print(json.dumps(report, default=str))
+    else:
+        for name, why in report["refused"].items():
+            say(f"refused {name}: {why}")
+        say(f"{out}: {len(report['tasks'])} tasks" + (f", {len(report['refused'])} refused" if report["refused"] else ""))
+    return 1 if report["refused"] else 0
 
 
 def tasks_grade(folder: Path, task: str, patch: str, *, as_json: bool) -> int:

@@ -18,14 +18,14 @@ TIERS = (
     ("toml",),
     ("config", "records"),
     ("sandbox", "render", "metrics", "view", "fanout", "optim", "parallel", "corpus", "tree", "runfolder"),
-    ("store", "split", "plan"),
+    ("store", "split", "plan", "languages", "pool"),
     ("model",),
     ("engine",),
     ("agent", "grade", "learn"),
     ("synth", "feedback"),
-    ("collect",),
+    ("collect", "growth", "formats"),
     ("evaluate",),
-    ("warmup",),
+    ("warmup", "curriculum"),
     ("train", "pretrain"),
     ("studio",),
     ("demo",),
@@ -35,7 +35,7 @@ TIERS = (
 )
 TORCH_FREE = (
     "types", "errors", "config", "records", "metrics", "render", "tree", "fanout", "store", "split", "runfolder",
-    "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth", "feedback",
+    "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth", "feedback", "formats", "languages", "pool", "growth",
     "engine.protocol", "collect", "evaluate", "studio", "cli",
 )  # fmt: skip
 
