@@ -22,7 +22,8 @@ from etude.types import Repo
 
 SOURCE_SUFFIXES = frozenset({
     ".py", ".pyi", ".typed", ".txt", ".md", ".rst", ".json", ".csv", ".tsv", ".toml", ".yaml", ".yml", ".xml", ".svg", ".sql",
-    ".html", ".htm", ".css", ".js", ".jinja", ".jinja2", ".j2", ".tmpl", ".tpl", ".mako", ".lark", ".g4", ".graphql", ".proto",
+    ".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx", ".java",
+    ".html", ".htm", ".css", ".jinja", ".jinja2", ".j2", ".tmpl", ".tpl", ".mako", ".lark", ".g4", ".graphql", ".proto",
 })  # fmt: skip
 CONFIGURATION = frozenset({"pytest.ini", "pytest.toml", "tox.ini", "setup.cfg", "setup.py", "pyproject.toml", "noxfile.py", "manifest.in"})
 START_UP = ("sitecustomize", "usercustomize")
@@ -91,7 +92,7 @@ def refusal(path: str, rules: Rules) -> str | None:
         return "test"
     if any(fnmatch.fnmatchcase(path, glob) for glob in rules.protected):
         return "protected by the task"
-    if any(part == "__pycache__" or part.endswith((".egg-info", ".dist-info")) for part in parts):
+    if any(part in ("__pycache__", "node_modules") or part.endswith((".egg-info", ".dist-info")) for part in parts):
         return "written by tools, not source"
     if suffix not in SOURCE_SUFFIXES:
         return "not a source file"

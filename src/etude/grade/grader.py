@@ -3,7 +3,7 @@
     diff --patches.parse--> files --filter--> allowed --> copy of the agent's first tree --> + tests and configuration of the
     original, over whatever is there --> sandbox --runner--> outcomes --judge--> Verdict
 
-Solved means: exactly the tests of fail_to_pass and pass_to_pass were there, each passed, and pytest came to its own end.
+Solved means: exactly the tests of fail_to_pass and pass_to_pass were there, each passed, and the runner came to its own end.
 A diff that is broken or does not apply is graded, with zero; a sandbox that fails is no verdict, which is not a zero.
 
 In: a Task, a diff, a TaskStore, a Backend; out: a Verdict (records.encode makes JSON of it).
@@ -79,7 +79,7 @@ def grade(task: Task, patch: str, *, store: TaskStore, backend: Backend) -> Verd
                 if reason := _does_not_compile(sandbox, task):
                     return _graded(task, None, reason, refused)
                 ids = (*task.fail_to_pass, *task.pass_to_pass)
-                run = run_tests(sandbox, task.repo, ids=ids, wall_s=task.limits.wall_s)
+                run = run_tests(sandbox, task.repo, ids=ids, wall_s=task.limits.wall_s, runner=task.environment.runner)
         except SandboxError as error:
             reason = f"no verdict, the sandbox failed: {error}"
             return Verdict(task_id=task.id, verdict="no_verdict", solved=False, reward=None, reason=reason, refused=tuple(refused))
@@ -128,6 +128,8 @@ def _does_not_compile(sandbox: Sandbox, task: Task) -> str:
     Its hidden tests cannot pass then, and pytest would take many times longer than for a whole suite to say so of every test.
     """
     paths = sorted({symbol.path for symbol in task.symbols if symbol.path.endswith(".py")})
+    if not paths:
+        return ""
     result = sandbox.run([PYTHON, "-I", "-S", "-B", "-c", _COMPILE, *paths], wall_s=COMPILE_S)
     told = result.stdout.decode("utf-8", "replace").strip()
     return f"it does not compile: {told}" if result.status == "exited" and result.code == BROKEN and told else ""
@@ -183,7 +185,7 @@ def _reason(task: Task, run: TestRun, solved: bool, fail_to_pass: dict[str, str]
         }
         return f"the tests {ends.get(run.result.status, 'were killed')}; {counts}"
     if not run.complete:
-        return f"pytest did not come to its end; {counts}"
+        return f"{task.environment.runner} did not come to its end; {counts}"
     if run.collect_errors:
         return f"{counts}; {run.collect_errors[0]}"
     return counts

@@ -38,6 +38,8 @@ def main() -> None:
             send(["error", place, f"cannot be linked: {error.strerror}"])
     code = 0
     for number, step in enumerate(config["steps"]):
+        if step["path"] and not os.path.exists(step["path"]):  # a test file that went with a feature
+            continue
         if step["tests"]:
             send(["step", number])
         status, said = run(step, fd, nonce)

@@ -20,7 +20,7 @@ The events of a test process, one line each, the nonce, a space, JSON (the same 
                                  when: setup | call | teardown; outcome: passed | failed | skipped; the pass of a test is a "call" that
                                  passed and a "teardown" that passed, both after its "start"
     ["error", path, message]     a file that cannot be loaded
-    ["code", number, path, line] ["reach", id, numbers]   only traced: which definitions ran in a test
+    ["code", number, path, offset] ["reach", id, numbers]  only traced: which definitions ran in a test
     ["done"]                     this process came to its own end: the last event of every step with tests
 
 Ids are `path::title`, titles of nested groups joined by " > ". Tests with equal ids count as one, with the worst of their outcomes.
@@ -59,6 +59,7 @@ class Project:
     requirements: tuple[str, ...] = ()  # what the tests need, as the language's package client writes it
     own_names: tuple[str, ...] = ()  # names under which the project itself could be installed: no second copy may be
     protected: tuple[str, ...] = ()  # globs that a diff may not touch: tests, manifests, configuration
+    manifests: tuple[str, ...] = ()  # files that list dependencies: what they say of a removed test's needs is no residue
     settings: Mapping[str, str] = field(default_factory=dict)  # what the adapter wants to remember
 
 
@@ -142,7 +143,7 @@ class Request:
     ids: tuple[str, ...] | None = None  # None: all of them
     order: Order = "plain"
     seed: int = 0
-    codes: tuple[tuple[int, str, int], ...] | None = None  # traced: number -> path, line of a definition; the tree holds the trace calls
+    codes: tuple[tuple[int, str, int], ...] | None = None  # traced: number, path, offset (Definition.key); the tree has the calls
     wall_s: float = 60.0
 
 
@@ -168,6 +169,10 @@ class Language(Protocol):
 
     def discover(self, folder: Path, name: str) -> Project | None:
         """None where the folder is not of this language. UserError, one line, where it is but cannot be worked on."""
+        ...
+
+    def products(self, folder: Path, project: Project) -> list[str]:
+        """Files that were made from the sources and lie beside them (built, minified, compiled): no part of the snapshot."""
         ...
 
     def make_environment(self, project: Project, folder: Path, out: Path) -> Environment:

@@ -68,7 +68,8 @@ def _shuffled(task: Task, store: TaskStore, backend: Backend) -> list[str]:
 def _run(task: Task, folder: Path, store: TaskStore, backend: Backend, order: Order, ids: Sequence[str]) -> TestRun:
     folder.chmod(0o755)
     with backend.open(folder, environment=store.environment(task.environment), limits=task.limits) as sandbox:
-        return run_tests(sandbox, task.repo, ids=ids, order=order, seed=SEED, wall_s=task.limits.wall_s)
+        runner, wall_s = task.environment.runner, task.limits.wall_s
+        return run_tests(sandbox, task.repo, ids=ids, order=order, seed=SEED, wall_s=wall_s, runner=runner)
 
 
 def _not_passed(run: TestRun, ids: Sequence[str], where: str) -> list[str]:

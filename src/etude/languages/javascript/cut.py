@@ -169,9 +169,9 @@ class _Closure:
         code = self.files[path]
         for each in code.tree.names:
             parent = each.node.parent
-            if each.text == name and parent is not None and parent.type in ("member_expression", "nested_identifier"):
-                if parent.named_children[0].text == local.encode() and not self._is_gone(path, each.start):
-                    self.blocked.setdefault(f"{path}:{line_of(code.data, each.start)}", key)
+            is_member = parent is not None and parent.type in ("member_expression", "nested_identifier")
+            if each.text == name and is_member and parent.named_children[0].text == local.encode() and not self._is_gone(path, each.start):
+                self.blocked.setdefault(f"{path}:{line_of(code.data, each.start)}", key)
 
     def _is_gone(self, path: str, offset: int) -> bool:
         return any(start <= offset < end for start, end in self.ranges[path])

@@ -30,6 +30,7 @@ VITEST = re.compile(r"""["']vitest["']""")
 VITEST_DEFAULT = "vitest@^3.2.4"
 MAX_BYTES = 2**20
 OTHER_RUNNERS = ("jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "borp", "bun test")
+MANIFESTS = ("package.json", "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml")
 PROTECTED = (
     "package.json", "package-lock.json", "*/package.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "node_modules/*",
     "*/node_modules/*", "*.config.js", "*.config.mjs", "*.config.cjs", "*.config.ts", "*.config.mts", "*.config.cts", "tsconfig*.json",
@@ -72,6 +73,7 @@ def discover(folder: Path, name: str) -> Project | None:
             *sorted({f"{folder}/*" for path in (*tests, *support) if (folder := _test_folder(path))}),
             *_lone(tests, support),
         ),
+        manifests=tuple(name for name in MANIFESTS if (folder / name).is_file()),
         settings={"conditions": " ".join(_source_conditions(manifest.get("exports")))},
     )
 
@@ -188,8 +190,8 @@ def _source_conditions(exports: object) -> list[str]:
         node = stack.pop()
         if isinstance(node, dict):
             for key, value in node.items():
-                if isinstance(value, str) and value.startswith("./src/") and key not in ("import", "require", "default", "types", "node"):
-                    if not key.startswith("."):
-                        found[key] = None
+                names_source = isinstance(value, str) and value.startswith("./src/")
+                if names_source and not key.startswith(".") and key not in ("import", "require", "default", "types", "node"):
+                    found[key] = None
                 stack.append(value)
     return sorted(found)

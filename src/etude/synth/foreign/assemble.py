@@ -1,0 +1,175 @@
+"""A proof of a foreign repository becomes a Task: patches, symbols, instruction, and the proof that gold restores every byte.
+
+In: a Proof; out: a Task. As in synth/assemble.py, the gold patch goes through the grader's own filter and preparation, and the tree that
+comes out must have the digest of the original; the empty patch must give the hidden tree that was checked.
+
+Not here: the runs (prove.py).
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from etude import tree
+from etude.grade.filter import make_rules, refusal
+from etude.grade.grader import prepare
+from etude.languages.protocol import Definition
+from etude.synth.assemble import BANDS, FACTOR, WALL_S
+from etude.synth.cut import Mode
+from etude.synth.foreign.candidates import Candidate
+from etude.synth.foreign.prove import Proof
+from etude.synth.foreign.workshop import Baseline, Workshop
+from etude.synth.workshop import Rejected, write_tree
+from etude.types import Environment, Limits, Symbol, Task
+
+WORD = re.compile(r"[A-Za-z_$][\w$]*")
+MAX_TESTS = 8
+MAX_DOC_LINES = 60
+MEMORY_MB = 2048  # node reserves more than Python
+
+
+class Assembler:
+    """Makes the tasks of one repository; used by many threads."""
+
+    def __init__(self, workshop: Workshop, environment: Environment, baseline: Baseline) -> None:
+        self.workshop, self.environment, self.baseline = workshop, environment, baseline
+        globs = workshop.project.protected
+        rules = make_rules(workshop.repo, workshop.files, protected=globs)
+        code = (*workshop.project.tests, *workshop.project.support)
+        self.protected = (*globs, *sorted(path for path in code if refusal(path, rules) is None))
+        self.rules = make_rules(workshop.repo, workshop.files, protected=self.protected)
+
+    def assemble(self, candidate: Candidate, mode: Mode, proof: Proof) -> Task:
+        """Raises Rejected where the patches do not do exactly what was checked."""
+        repo = self.workshop.repo
+        cut, gold = self._patches(proof)
+        text = self._instruction(proof)
+        missing = self._missing(proof, text)
+        if missing:
+            text = text.replace("\n\nEvery other", f"\n\nThe hidden tests also use these names: {_quoted(missing)}.\n\nEvery other")
+        if self._missing(proof, text):
+            raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
+        gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
+        digest = hashlib.sha256("\0".join((repo.digest, mode, cut)).encode("utf-8", "surrogateescape")).hexdigest()
+        definitions = sorted((*proof.removed, *proof.stubbed), key=lambda d: d.key)
+        return Task(
+            id=f"{repo.name}-{mode}-{_slug(candidate)}-{digest[:8]}",
+            repo=repo,
+            environment=self.environment,
+            instruction=text,
+            cut=cut,
+            gold=gold,
+            fail_to_pass=proof.fail_to_pass,
+            pass_to_pass=proof.pass_to_pass,
+            symbols=tuple(Symbol(path=d.path, qualname=d.qualname, line=d.line, num_lines=d.end_line - d.line + 1) for d in definitions),
+            mode=mode,
+            language=self.workshop.project.language,
+            protected=self.protected,
+            limits=Limits(
+                wall_s=next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1]),
+                memory_mb=MEMORY_MB,
+                processes=128,
+            ),
+            band=next((band for lines, band in BANDS if gold_lines <= lines), "XL"),
+            evidence={
+                "candidate": candidate.kind,
+                "gold_lines": gold_lines,
+                "removed": [d.qualname for d in proof.removed],
+                "stubbed": [d.qualname for d in proof.stubbed],
+                "stubbed_because_used_at": list(proof.blockers),
+                "lost": list(proof.lost),
+                "baseline_runs": self.baseline.num_runs,
+                "cut_runs": proof.num_runs,
+                "residue": "none",
+                "gold": "equals the original byte by byte",
+            },
+        )
+
+    def _wall_s(self) -> float:
+        return next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1])
+
+    def _patches(self, proof: Proof) -> tuple[str, str]:
+        workshop, folder = self.workshop, proof.agent_tree.parent
+        original, work, solved, graded = workshop.original, folder / "work", folder / "solved", folder / "graded"
+        sources = set(workshop.project.sources)
+        write_tree(workshop.files, {path: data for path, data in proof.changes.items() if path not in sources}, solved)
+        cut, gold = tree.make_patch(original, proof.agent_tree), tree.make_patch(proof.agent_tree, solved)
+        tree.copy_tree(original, work)
+        tree.apply_patch(work, cut)
+        if tree.digest(work) != tree.digest(proof.agent_tree):
+            raise Rejected("the cut patch does not make the tree that was checked")
+        refused = prepare(graded, gold, start=work, original=original, rules=self.rules)
+        if refused:
+            raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
+        if tree.digest(graded) != workshop.repo.digest:
+            raise Rejected("grading the gold patch does not test the original")
+        left = {path: data for path, data in proof.changes.items() if refusal(path, self.rules) is None}
+        if left != proof.source_changes:
+            raise Rejected("grading an empty patch does not test the tree that was checked")
+        return cut, gold
+
+    # -- instruction
+
+    def _instruction(self, proof: Proof) -> str:
+        parts = [
+            *self._described(proof.removed, "Write it again in"),
+            *self._described(proof.stubbed, "Only a body that throws is left in"),
+        ]
+        named = ", ".join(f"`{name}`" for name in dict.fromkeys(d.qualname for d in (*proof.removed, *proof.stubbed)))
+        hidden = sorted(proof.fail_to_pass)
+        shown = "\n".join(f"- {' '.join(id.split())}" for id in hidden[:MAX_TESTS])
+        more = f"\n- and {len(hidden) - MAX_TESTS} more" if len(hidden) > MAX_TESTS else ""
+        return (
+            f"A feature is missing from this repository: {named}.\n\n"
+            + "\n\n".join(parts)
+            + f"\n\nHidden tests will check it:\n{shown}{more}"
+            + "\n\nEvery other test must keep passing. Change source files only: tests and configuration are not taken over.\n"
+        )
+
+    def _described(self, definitions: Iterable[Definition], what: str) -> list[str]:
+        found: list[str] = []
+        by_path: dict[str, list[Definition]] = {}
+        for definition in definitions:
+            by_path.setdefault(definition.path, []).append(definition)
+        for path, mine in sorted(by_path.items()):
+            blocks = [self._signature(definition) for definition in mine]
+            found.append(f"{what} `{path}`:\n\n" + "\n\n".join(f"```\n{block}\n```" for block in blocks))
+        return found
+
+    def _signature(self, definition: Definition) -> str:
+        text = self.workshop.language.signature(self.workshop.codes[definition.path], definition)
+        doc = "\n".join(f"// {line}".rstrip() for line in definition.doc.splitlines()[:MAX_DOC_LINES])
+        head = f"// in {definition.owner}\n" if definition.owner else ""
+        return f"{head}{doc}\n{text}" if doc else f"{head}{text}"
+
+    def _missing(self, proof: Proof, text: str) -> list[str]:
+        """Identifiers of the original sources in the hidden tests that neither the agent's sources nor `text` hold."""
+        workshop = self.workshop
+        before: set[str] = set()
+        after: set[str] = set(WORD.findall(text))
+        for path in workshop.project.sources:
+            code = workshop.codes.get(path)
+            if code is None:
+                continue
+            before |= code.words
+            if path not in proof.source_changes:
+                after |= code.words
+            elif (data := proof.source_changes[path]) is not None:
+                after |= workshop.language.read(path, data, is_test=False).words
+        used: set[str] = set()
+        for id in proof.fail_to_pass:
+            block = self.baseline.blocks.get(id)
+            if block is not None:
+                body = workshop.codes[block.path].data[block.start : block.end].decode("utf-8", "replace")
+                used |= set(WORD.findall(body)) & workshop.codes[block.path].words
+        return sorted((used & before) - after)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _slug(candidate: Candidate) -> str:
+    largest = candidate.largest
+    name = largest.path.rpartition("/")[2].partition(".")[0] if candidate.kind == "file" else largest.qualname
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:60] or "code"

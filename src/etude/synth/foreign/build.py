@@ -1,0 +1,206 @@
+"""From a foreign repository to tasks: fetch, detect, environment, baseline, candidates, cut, prove, write.
+
+In: a source (synth/fetch.py), a folder, a sandbox backend; out: tasks in a TaskStore and a BuildReport. What was made from the sources
+(dist, minified files, class files) is left out of the snapshot. A build that was killed goes on from its ledger.
+
+Not here: Python (synth/build.py), any language (languages/).
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from etude import __version__, tree
+from etude.errors import SandboxError, UserError
+from etude.grade.residue import Scanner
+from etude.languages.choose import by_runner, detect
+from etude.languages.protocol import Code, Project, Unreadable
+from etude.sandbox.protocol import Backend
+from etude.store import TaskStore
+from etude.synth.build import NO_IDEA, BuildOptions, BuildReport, Progress, Report, build_tasks
+from etude.synth.cut import Mode
+from etude.synth.fetch import fetch
+from etude.synth.foreign.assemble import MEMORY_MB, Assembler
+from etude.synth.foreign.candidates import Candidate, find_candidates
+from etude.synth.foreign.prove import Inapplicable, prove
+from etude.synth.foreign.workshop import Baseline, Workshop, measure_baseline
+from etude.synth.ledger import Ledger
+from etude.synth.workshop import BASELINE_WALL_S, Rejected
+from etude.types import Environment, Limits, Repo, Task
+
+SLOWDOWN, FLOOR_S = 5.0, 20.0  # a run on a cut tree may take so many times the original's seconds, and these on top
+ROUNDS = {"quick": 2, "full": 3}  # runs of everything in the agent's tree
+
+
+def build_any(source: str, out: Path, *, options: BuildOptions, backend: Backend, progress: Report | None = None) -> BuildReport:
+    """Python by synth/build.py, every other language by `build_foreign`."""
+    with fetch(source) as fetched:
+        foreign = detect(fetched.folder, fetched.name) is not None
+    return (build_foreign if foreign else build_tasks)(source, out, options=options, backend=backend, progress=progress)
+
+
+def build_foreign(
+    source: str, out: Path, *, options: BuildOptions = BuildOptions(), backend: Backend, progress: Report | None = None
+) -> BuildReport:
+    """Raises: UserError, SandboxError."""
+    say: Report = progress or (lambda _: None)
+    start = time.monotonic()
+    backend.check()
+    say(Progress(stage="fetch", done=0, total=1, note=source))
+    with fetch(source) as fetched, tempfile.TemporaryDirectory(prefix="etude-build-") as scratch:
+        project = detect(fetched.folder, fetched.name)
+        if project is None:
+            raise UserError(f"{source} is of no language that etude knows")
+        language = by_runner(project.runner)
+        clean = _without_products(fetched.folder, Path(scratch, "clean"), language.products(fetched.folder, project))
+        store = TaskStore.create(out, sources=(fetched.source,))
+        environment = language.make_environment(project, clean, store.environments)
+        digest = store.add_snapshot(clean)
+        repo = Repo(name=project.name, digest=digest, import_roots=project.import_roots, test_paths=project.tests, source=fetched.source)
+        codes, skipped = _read(project, store.snapshot(repo))
+        workshop = Workshop(
+            repo=repo,
+            project=replace(project, sources=tuple(path for path in project.sources if path in codes)),
+            language=language,
+            codes=codes,
+            original=store.snapshot(repo),
+            files=tree.files(store.snapshot(repo)),
+            environment=store.environment(environment),
+            backend=backend,
+            limits=Limits(wall_s=BASELINE_WALL_S, memory_mb=MEMORY_MB, processes=128),
+            scratch=Path(scratch),
+        )
+        say(Progress(stage="fetch", done=1, total=1, note=f"{project.name}: {len(project.sources)} {project.language} files"))
+        workshop, baseline = measure_baseline(
+            workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
+        )
+        workshop = replace(workshop, limits=replace(workshop.limits, wall_s=FLOOR_S + SLOWDOWN * baseline.seconds))
+        found = find_candidates([codes[path] for path in workshop.project.sources], baseline, max_share=options.max_share)
+        build = _Build(workshop, baseline, environment, store, options, say)
+        build.run(found[: options.max_candidates])
+    if not build.tasks:
+        first = next((f", first {name}: {why}" for name, why in build.rejected.items()), "")
+        raise UserError(f"{project.name} gives no task: {len(found)} candidates{first}")
+    report = BuildReport(
+        tasks=tuple(sorted(task.id for task in build.tasks.values())),
+        valid={mode: sum(task.mode == mode for task in build.tasks.values()) for mode in options.modes},
+        candidates=len(found),
+        tried=build.tried,
+        rejected=build.rejected,
+        inapplicable=build.inapplicable,
+        skipped=skipped,
+        stable_tests=len(baseline.stable),
+        dropped=baseline.dropped,
+        sandbox_runs=len(workshop.log),
+        seconds=time.monotonic() - start,
+        trace_ratio=baseline.traced_seconds / baseline.seconds,
+    )
+    names = ("candidates", "tried", "valid", "rejected", "inapplicable", "skipped", "stable_tests", "dropped")
+    store.amend(fetched.source, {name: _plain(getattr(report, name)) for name in names})
+    build.ledger.close()
+    return report
+
+
+class _Build:
+    def __init__(
+        self, workshop: Workshop, baseline: Baseline, environment: Environment, store: TaskStore, options: BuildOptions, say: Report
+    ) -> None:
+        self.workshop, self.baseline, self.store, self.options, self.say = workshop, baseline, store, options, say
+        self.assembler = Assembler(workshop, environment, baseline)
+        self.scanner = Scanner(cache=store.environments)
+        told = (__version__, workshop.repo.digest, environment, sorted(baseline.stable), options.max_share, options.gates)
+        self.ledger = Ledger(store, told)
+        self.tasks: dict[str, Task] = {}  # by cut
+        self.rejected: dict[str, str] = {}
+        self.inapplicable: dict[str, str] = {}
+        self.tried: dict[str, int] = dict.fromkeys(options.modes, 0)
+
+    def run(self, candidates: Sequence[Candidate]) -> None:
+        jobs = [(candidate, mode) for candidate in candidates for mode in self.options.modes]
+        with ThreadPoolExecutor(self.options.jobs or len(os.sched_getaffinity(0))) as pool:
+            results: list[Future[Task | str]] = [pool.submit(self.attempt, candidate, mode) for candidate, mode in jobs]
+            try:
+                for number, (candidate, mode) in enumerate(jobs, 1):
+                    note = self.note(candidate, mode, results[number - 1].result())
+                    self.say(Progress(stage="tasks", done=number, total=len(jobs), note=note))
+                    if self.options.max_tasks is not None and len(self.tasks) >= self.options.max_tasks:
+                        break
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def attempt(self, candidate: Candidate, mode: Mode) -> Task | str:
+        """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
+        known = self.ledger.known(_name(candidate, mode))
+        if known is not None:
+            return known
+        for last in (False, True):
+            try:
+                with self.workshop.folder() as folder:
+                    rounds = ROUNDS[self.options.gates]
+                    proof = prove(self.workshop, self.baseline, candidate, mode, folder, rounds=rounds, scanner=self.scanner)
+                    return self.assembler.assemble(candidate, mode, proof)
+            except Inapplicable as error:
+                return f"{NO_IDEA}{error}"
+            except Rejected as error:
+                return str(error)
+            except SandboxError:
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def note(self, candidate: Candidate, mode: Mode, outcome: Task | str) -> str:
+        name = _name(candidate, mode)
+        if isinstance(outcome, str) and outcome.startswith(NO_IDEA):
+            self.inapplicable[name] = outcome.removeprefix(NO_IDEA)
+            if self.ledger.known(name) is None:
+                self.ledger.add(name, outcome)
+            return f"{name} {outcome}"
+        self.tried[mode] += 1
+        if isinstance(outcome, Task) and outcome.cut in self.tasks:
+            outcome = f"same cut as {self.tasks[outcome.cut].id}"
+        if isinstance(outcome, Task):
+            self.tasks[outcome.cut] = outcome
+            self.store.add(outcome)
+        else:
+            self.rejected[name] = outcome
+        if self.ledger.known(name) is None:
+            self.ledger.add(name, outcome)
+        return outcome.id if isinstance(outcome, Task) else f"no task of {name}: {outcome}"
+
+
+def _read(project: Project, folder: Path) -> tuple[dict[str, Code], dict[str, str]]:
+    """Every file that can be read, and why the others cannot."""
+    language = by_runner(project.runner)
+    codes: dict[str, Code] = {}
+    skipped: dict[str, str] = {}
+    for path in (*project.sources, *project.tests, *project.support):
+        try:
+            codes[path] = language.read(path, (folder / path).read_bytes(), is_test=path not in project.sources)
+        except (Unreadable, OSError) as error:
+            skipped[path] = str(error)
+    return codes, skipped
+
+
+def _without_products(folder: Path, clean: Path, products: Sequence[str]) -> Path:
+    if not products:
+        return folder
+    tree.copy_tree(folder, clean)
+    for path in products:
+        (clean / path).unlink(missing_ok=True)
+    for place in sorted((place for place in clean.rglob("*") if place.is_dir()), reverse=True):
+        if not any(place.iterdir()):
+            shutil.rmtree(place)
+    return clean
+
+
+def _name(candidate: Candidate, mode: Mode) -> str:
+    return f"{mode} {candidate.kind} {candidate.name}"
+
+
+def _plain(value: object) -> object:
+    return dict(value) if hasattr(value, "keys") else value  # type: ignore[call-overload]
