@@ -52,18 +52,15 @@ class _Cut:
     changes: Changes
 
 
+class Inapplicable(Rejected):
+    """This mode has nothing to cut here; another may."""
+
+
 def prove(
-    workshop: Workshop,
-    baseline: Baseline,
-    candidate: Candidate,
-    mode: Mode,
-    folder: Path,
-    *,
-    rounds: int = 3,
-    scanner: Scanner | None = None,
+    workshop: Workshop, baseline: Baseline, candidate: Candidate, mode: Mode, folder: Path, *, rounds: int, scanner: Scanner
 ) -> Proof:
     """Makes the two trees in `folder`. Raises Rejected."""
-    return _Trial(workshop, baseline, candidate, _cut(workshop, candidate, mode), folder, rounds, scanner or Scanner()).proof(mode)
+    return _Trial(workshop, baseline, candidate, _cut(workshop, candidate, mode), folder, rounds, scanner).proof(mode)
 
 
 def _cut(workshop: Workshop, candidate: Candidate, mode: Mode) -> _Cut:
