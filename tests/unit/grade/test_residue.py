@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import marshal
+import os
 import pickle
 import py_compile
 import sqlite3
@@ -434,8 +435,6 @@ def test_an_encrypted_archive_is_a_finding(tree, needles, scanner):
 
 
 def test_links_out_and_special_files_are_findings(tree, needles, scanner, tmp_path):
-    import os
-
     (tree / "inside").symlink_to("quorb/core.py")
     (tree / "outside").symlink_to("/etc")
     (tree / "upwards").symlink_to("../../elsewhere")
@@ -457,15 +456,33 @@ def test_a_deeply_nested_marshal_stream_ends(tree, needles, scanner):
 
 
 def test_what_was_read_of_an_environment_is_kept_on_disk(tree, needles, tmp_path):
-    env = lay(tmp_path / ("ab" * 32), {"quorb/core.py": SOURCE, "x.zip": zipped(a=SOURCE)})
+    env = lay(tmp_path / "env", {"quorb/core.py": SOURCE, "x.zip": zipped(a=SOURCE)})
     first = Scanner(cache=tmp_path / "cache").scan(tree, needles, {"environment": env})
-    assert len(first) == 2
-    (env / "quorb/core.py").unlink()
-    (env / "x.zip").unlink()
-    assert Scanner(cache=tmp_path / "cache").scan(tree, needles, {"environment": env}) == first
+    assert [finding.path for finding in first] == ["quorb/core.py", "x.zip"]
+    times = (env / "quorb/core.py").stat().st_mtime_ns
+    (env / "quorb/core.py").write_bytes(bytes(len(SOURCE)))
+    os.utime(env / "quorb/core.py", ns=(times, times))
+    assert Scanner(cache=tmp_path / "cache").scan(tree, needles, {"environment": env}) == first  # nobody looked again
     kept = next((tmp_path / "cache").iterdir())
     kept.write_bytes(kept.read_bytes()[:-20])
-    assert Scanner(cache=tmp_path / "cache").scan(tree, needles, {"environment": env}) == ()
+    assert [finding.path for finding in Scanner(cache=tmp_path / "cache").scan(tree, needles, {"environment": env})] == ["x.zip"]
+    os.utime(env / "quorb/core.py")
+    assert len(Scanner(cache=tmp_path / "cache").scan(tree, needles, {"environment": env})) == 1
+
+
+def test_bytecode_tells_where_every_single_name_survives(tree, scanner, tmp_path):
+    """A stub keeps the names; what is gone is only how they were used."""
+    kept = {"a.py": "def pick(rows, keys):\n    raise NotImplementedError\n\n\ndef other(out, key, row, append, get, zip):\n    pass\n"}
+    whole = kept["a.py"].replace(
+        "    raise NotImplementedError\n",
+        "    out = []\n    for row in rows:\n        for key in keys:\n            out.append(row.get(key))\n    return zip(out)\n",
+    )
+    needles = Needles.of(lay(tmp_path / "one", {"a.py": whole}), lay(tree, kept), scanner)
+    assert {needle.kind for needle in needles.by_feature.values()} == {"lines", "bytecode"}
+    lay(tree, {"a.dat": compiled(whole.encode(), optimize=2, name="a.py")})
+    lay(tmp_path / "env", {"a.pyc": compiled(whole.encode(), name="a.py"), "b.pyc": compiled(kept["a.py"].encode(), name="a.py")})
+    found = scanner.scan(tree, needles, {"environment": tmp_path / "env"})
+    assert [finding.place for finding in found] == ["workspace:a.dat", "environment:a.pyc"]
 
 
 def test_line_ends_encodings_and_comments_do_not_matter(original, tree, tmp_path, scanner):

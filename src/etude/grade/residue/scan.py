@@ -16,8 +16,9 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import stat
+import sysconfig
+import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -70,12 +71,13 @@ class _Part:
 
 class Scanner:
     def __init__(self, limits: ScanLimits = ScanLimits(), *, cache: Path | None = None) -> None:
-        """`cache`: a folder for what was read of folders whose name is their digest; None: in memory only."""
+        """`cache`: a folder for what was read of the other folders; None: in memory only."""
         self.limits = limits
         self.cache = cache
         self._contents: dict[tuple[bytes, str], list[_Part]] = {}
         self._plain: dict[bytes, array[int]] = {}
         self._folders: dict[Path, list[tuple[str, list[_Part]]]] = {}
+        self._lock = threading.Lock()  # one reads a folder, the others wait
 
     def needles(self, original: Path, cut: Path) -> Needles:
         return make_needles(original, cut, self)
@@ -115,15 +117,16 @@ class Scanner:
         return data, set(self._plain[key])
 
     def _folder(self, folder: Path) -> list[tuple[str, list[_Part]]]:
-        if folder not in self._folders:
-            place = self.cache / f"residue-{folder.name}" if self.cache and re.fullmatch("[0-9a-f]{64}", folder.name) else None
-            known = _load(place) if place else None
-            if known is None:
-                known = list(self._files(folder, remember=False))
-                if place:
-                    _save(place, known)
-            self._folders[folder] = known
-        return self._folders[folder]
+        with self._lock:
+            if folder not in self._folders:
+                place = self.cache / f"residue-{_fingerprint(folder)}" if self.cache else None
+                known = _load(place) if place else None
+                if known is None:
+                    known = list(self._files(folder, remember=False))
+                    if place:
+                        _save(place, known)
+                self._folders[folder] = known
+            return self._folders[folder]
 
     def _files(self, folder: Path, *, remember: bool = True) -> Iterator[tuple[str, list[_Part]]]:
         """(path, parts) of everything below a folder, links not followed."""
@@ -177,6 +180,19 @@ class Scanner:
 def scan(workspace: Path, needles: Needles, others: Mapping[str, Path] = {}, *, limits: ScanLimits = ScanLimits()) -> tuple[Finding, ...]:
     """One scan by a Scanner of its own."""
     return Scanner(limits).scan(workspace, needles, others)
+
+
+def visible_folders(language: str = "python") -> dict[str, Path]:
+    """What the sandbox shows of this machine beside the workspace and the environment, where packages may lie: {name: folder}."""
+    folders = {
+        "python": [
+            Path(sysconfig.get_path("stdlib"), "ensurepip/_bundled"),
+            Path("/usr/share/python-wheels"),
+        ],  # they hold vendored packages
+        "javascript": [Path(root, "node_modules") for root in ("/usr/lib", "/usr/local/lib")] + [Path("/usr/share/nodejs")],
+        "java": [Path("/usr/share/java"), Path("/usr/share/maven-repo")],
+    }
+    return {str(folder): folder for folder in folders.get(language, []) if folder.is_dir()}
 
 
 def read_parts(name: str, data: bytes, limits: ScanLimits) -> list[_Part]:
@@ -278,6 +294,15 @@ def _link(path: Path, root: Path) -> Iterator[_Part]:
     place = Path(os.path.normpath(path.parent / target))
     if not place.is_relative_to(root):
         yield _problem(f"is a link that leaves the folder: {target!r}")
+
+
+def _fingerprint(folder: Path) -> str:
+    """Of names, sizes and times of the files."""
+    total = hashlib.sha256(str(FORMAT).encode())
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        total.update(os.fsencode(path.relative_to(folder)) + f"\0{status.st_mode} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return total.hexdigest()
 
 
 def _relative(path: Path, root: Path) -> str:
