@@ -9,21 +9,17 @@ from safetensors.torch import load_file
 
 from etude.errors import UserError
 from etude.metrics import read_metrics
-from etude.model.tiny import tiny_folder
 from etude.pretrain.config import PretrainConfig, pretrain_config
 from etude.pretrain.loop import run_pretrain
 from tests.distributed.ranks import RankError, run_ranks
+from tests.unit.pretrain.world import INIT, lay_down, values
 
 
 def config(world: Path, **more: Any) -> PretrainConfig:
     source = [{"path": str(world / "code")}]
     phase = {"steps": 4, "seq_len": 64, "batch": 4, "lr": 1e-2, "sources": source}
-    init = {"kind": "qwen3_moe", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 8, "num_experts": 4}
-    values = {
-        "model": {"tokenizer": str(world / "tiny")}, "init": init, "data": {"cache": str(world / "cache")}, "peak_flops": 1e12,
-        "checkpoints": {"every": 2}, "threads": 1, "optimizer": {"newton_schulz_dtype": "float32"}, "phases": [phase],
-    }  # fmt: skip
-    return pretrain_config({**values, **more})
+    phases = more.pop("phases", [phase])
+    return pretrain_config(values(world, phases, **{"checkpoints": {"every": 2}, "init": {**INIT, "num_experts": 4}, **more}))
 
 
 def worker(settings: PretrainConfig, run: str, resume: bool) -> tuple[float, ...]:
@@ -38,12 +34,7 @@ def refused(settings: PretrainConfig, run: str) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    tiny_folder(folder / "tiny", weights=False)
-    (folder / "code").mkdir()
-    for i in range(8):
-        (folder / "code" / f"{i}.py").write_text("".join(f"def f{i}_{k}(x):\n    return x + {k}\n" for k in range(12)))
-    return folder
+    return lay_down(tmp_path_factory.mktemp("world"))
 
 
 @pytest.mark.slow

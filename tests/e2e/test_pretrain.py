@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from etude.metrics import read_metrics
-from etude.model.tiny import tiny_folder
 from etude.pretrain.config import pretrain_config, to_toml
+from tests.unit.pretrain.world import lay_down, values
 
 PROGRAM = """
 import sys
@@ -25,11 +25,7 @@ print(run_pretrain(load_pretrain_config(Path(sys.argv[1])), Path(sys.argv[2]), r
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    tiny_folder(folder / "tiny", weights=False)
-    (folder / "code").mkdir()
-    for i in range(8):
-        (folder / "code" / f"{i}.py").write_text("".join(f"def f{i}_{k}(x):\n    return x + {k}\n" for k in range(12)))
+    folder = lay_down(tmp_path_factory.mktemp("world"))
     source = [{"path": str(folder / "code")}]
     phases = [
         {"steps": 6, "seq_len": 64, "batch": 4, "lr": 1e-2, "warmup_steps": 2, "sources": source},
@@ -38,13 +34,7 @@ def world(tmp_path_factory):
             "rope": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64},
         },
     ]  # fmt: skip
-    init = {"kind": "qwen3_moe", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 8}
-    config = pretrain_config(
-        {
-            "seed": 5, "threads": 1, "peak_flops": 1e12, "model": {"tokenizer": str(folder / "tiny")}, "init": init,
-            "data": {"cache": str(folder / "cache")}, "checkpoints": {"every": 2}, "phases": phases,
-        }
-    )  # fmt: skip
+    config = pretrain_config(values(folder, phases, seed=5, checkpoints={"every": 2}, optimizer={}))
     (folder / "config.toml").write_text(to_toml(config))
     return folder
 

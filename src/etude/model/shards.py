@@ -185,7 +185,8 @@ def _header(folder: Path, name: str) -> Iterator[tuple[str, Entry]]:
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}; fetch the model again") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
-        raise UserError(f"{file} is not a whole safetensors file ({type(error).__name__}: {error}); fetch it again") from None
+        reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise UserError(f"{file} is not a whole safetensors file ({reason}); fetch it again") from None
 
 
 def _entry(name: str, key: str, about: Any, start: int, length: int) -> Entry:

@@ -268,7 +268,8 @@ def read_hf(path: Path) -> ModelDims:
         raise UserError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is not JSON: {error}") from None
-    parts = {name: whole.get(name) or {} for name in ("text_config", "vision_config")} if isinstance(whole, dict) else {}
+    names = ("text_config", "vision_config")
+    parts = {name: {} if whole.get(name) is None else whole[name] for name in names} if isinstance(whole, dict) else {}
     if not parts or not all(isinstance(part, dict) for part in parts.values()):
         raise UserError(f"{file} is no model's config.json: the file and its text_config and vision_config must be JSON objects")
     model_type = whole.get("model_type")
@@ -329,9 +330,10 @@ def checked(config: PlanConfig) -> PlanConfig:
         for name in names:
             if not 0 <= getattr(record, name) < math.inf:
                 raise UserError(f"{table}.{name} is {getattr(record, name)}, allowed is a number of 0 or more")
-    for table, record, name, most in (("cluster", config.cluster, "ranks", MOST_RANKS), ("model", model, "num_hidden_layers", MOST_LAYERS)):
-        if getattr(record, name) > most:
-            raise UserError(f"{table}.{name} is {getattr(record, name)}, allowed is {most} at most: more would take minutes to search")
+    layers, ranks = model.num_hidden_layers, config.cluster.ranks
+    for key, number, most in (("model.num_hidden_layers", layers, MOST_LAYERS), ("cluster.ranks", ranks, MOST_RANKS)):
+        if number > most:
+            raise UserError(f"{key} is {number}, allowed is {most} at most: more would take minutes to search")
     check_each("report.ranks", config.report.ranks)
     check_each("report.efficiencies", config.report.efficiencies, most=1.0)
     for name, share in (("efficiency", config.cluster.efficiency), ("usable_hbm", config.cluster.usable_hbm)):

@@ -242,7 +242,9 @@ def parse_init(text: str) -> Init:
     if kind not in get_args(Kind):
         kinds = ", ".join(get_args(Kind))
         raise UserError(f"--init {text!r}: {kind!r} is none of {kinds}; to continue a model, set model.path=FOLDER (or default) instead")
-    known, values, more = {knob.name for knob in fields(Init)} - {"kind", "more"}, {"kind": kind}, {}
+    known = {knob.name for knob in fields(Init)} - {"kind", "more"}
+    values: dict[str, Any] = {"kind": kind}
+    more: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key:

@@ -53,7 +53,7 @@ def model_config(config: PretrainConfig, phase: int, end: int) -> Any:
         longest = max(each.seq_len for each in config.phases if not each.rope) if any(not p.rope for p in config.phases) else 0
         found = _from_init(config.init, -(-_tokens(config.tokenizer_folder) // _TILE) * _TILE, end, longest)
     text = found.get_text_config()
-    most = getattr(text, "max_position_embeddings", None)
+    most: Any = getattr(text, "max_position_embeddings", None)
     for each in config.phases[: phase + 1]:
         if each.rope and (most is None or not hasattr(text, "rope_parameters")):
             raise UserError(f"phase {each.name!r} has rope, and the model {text.model_type!r} has no rotary embeddings: remove it")

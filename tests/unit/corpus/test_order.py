@@ -145,3 +145,10 @@ def test_a_long_document_is_spread_over_the_epoch(tmp_path):
     long = batch.ids[:, 0] <= 400
     assert long.sum() >= 100
     assert all(10 <= int(part.sum()) <= 40 for part in long.reshape(4, 50))
+
+
+def test_conversations_whose_answers_are_all_cut_off_are_refused(tmp_path):
+    tokens = make(tmp_path, [3, 4], first=2, chat=True)
+    assert rows(Stream([tokens], [1.0], seq_len=2, seed=0, whole=True), 1).num_tokens == 2
+    with pytest.raises(UserError, match="no conversation has a token to train on within 1 tokens; raise seq_len"):
+        Stream([make(tmp_path, [2, 2], first=1, chat=True)], [1.0], seq_len=1, seed=0, whole=True)

@@ -197,3 +197,49 @@ def test_a_trained_vision_tower_cannot_go_back_into_fused_weights(tmp_path):
     message = one_rank(refused_export, config, tmp_path / "source")
     assert re.search(r"q_proj\.\w+ was trained, and the folder's layout keeps it fused with others \(\S+wqkv\.\w+\)", message)
     assert [file.name for file in tmp_path.iterdir()] == ["source"]
+
+
+def header(about: Any, data: bytes = b"") -> bytes:
+    text = json.dumps(about).encode() if not isinstance(about, bytes) else about
+    return struct.pack("<Q", len(text)) + text + data
+
+
+ONE = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\xff" * 100, header(b"{"), header([]), header({"a": 3}), header({"a": {**ONE, "dtype": "F4"}}, b"8" * 8), header({"a": ONE}),
+        header({"a": {**ONE, "shape": [3]}}, b"8" * 8), header({"a": {**ONE, "data_offsets": [-8, 0]}}, b"8" * 8),
+        header({"a": {**ONE, "data_offsets": 1}}), header({"a": {**ONE, "shape": ["x"]}}, b"8" * 8), header(b"\xff\xff"),
+    ],
+)  # fmt: skip
+def test_a_file_whose_header_is_not_true_is_one_line(tmp_path, data):
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(UserError, match=r"model\.safetensors is not a whole safetensors file .*; fetch it again") as caught:
+        Folder(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"weight_map": 3}', b'{"weight_map": {"a": 1}}', b'{"weight_map": {"a": "../x"}}', b"\xff"]
+)
+def test_an_index_that_is_none_is_one_line(tmp_path, data):
+    (tmp_path / "model.safetensors.index.json").write_bytes(data)
+    with pytest.raises(UserError, match=r"index\.json is no index of weights"):
+        Folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"a.weight_packed": torch.zeros(2, 1, dtype=torch.int32)}, "a.weight_scale is missing"),
+        ({"a.weight_packed": torch.zeros(2, 1, dtype=torch.int32), "a.weight_scale": torch.zeros(3, 1)}, r"has shape \(3, 1\)"),
+        ({"a.weight": torch.zeros(130, 2), "a.weight_scale_inv": torch.zeros(1, 1)}, r"has shape \(1, 1\), expected \(2, 1\)"),
+    ],
+)
+def test_scales_that_do_not_fit_are_named(tmp_path, tensors, message):
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=message):
+        Folder(tmp_path).weights()

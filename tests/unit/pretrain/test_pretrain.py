@@ -17,26 +17,19 @@ from etude.pretrain.data import ChatEncoder
 from etude.pretrain.loop import learning_rate_of, run_pretrain, sparkline, summed_loss
 from etude.view import Silent
 from tests.unit.model.published import publish, stored_in
-
-INIT = {"kind": "qwen3_moe", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "head_dim": 8, "moe_intermediate_size": 16}
+from tests.unit.pretrain.world import lay_down, values
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("world")
-    tiny_folder(folder / "tiny")
-    (folder / "code").mkdir()
-    for i in range(6):
-        (folder / "code" / f"{i}.py").write_text("".join(f"def f{i}_{k}(x):\n    return x + {k}\n" for k in range(9)))
+    folder = lay_down(tmp_path_factory.mktemp("world"), files=6, lines=9, weights=True)
     rows = [{"messages": [{"role": "user", "content": f"say {i}"}, {"role": "assistant", "content": f"{i}!"}]} for i in range(12)]
     (folder / "chat.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return folder
 
 
 def config(world, phases, **more):
-    values = {"model": {"tokenizer": str(world / "tiny")}, "init": INIT, "data": {"cache": str(world / "cache")}, "peak_flops": 1e12}
-    values["optimizer"] = {"newton_schulz_dtype": "float32"}
-    return pretrain_config({**values, "phases": phases, **more})
+    return pretrain_config(values(world, phases, **more))
 
 
 def bulk(world, **more):
