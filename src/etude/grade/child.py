@@ -8,14 +8,16 @@ then forgotten: its tests import the tree's, pytest keeps its own copy. Each eve
     ["code", number, path, line] ["reach", id, numbers] ["exit", code]
 
 In: argv[1] the descriptor of the pipe, argv[2] the environment folder; standard input the configuration as JSON: {"nonce", "env",
-"roots", "paths", "ids", "order", "seed", "trace"}. Out: events only; whatever is printed is for people and decides nothing.
+"roots", "paths", "ids", "order", "seed", "trace", "carried"}. Out: events only; whatever is printed is for people and decides nothing.
 
 Not here: outcomes (runner.py puts the reports of one id together).
 """
 
+import base64
 import builtins
 import configparser
 import contextlib
+import cProfile
 import importlib.metadata
 import json
 import os
@@ -25,6 +27,7 @@ import shlex
 import sys
 import threading
 import tomllib
+import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -32,7 +35,39 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 LIBRARY = [path for path in sys.path if path]
+CONFIG: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+MEMORY = "<carried>/"  # in place of a folder
+
+
+class Carried:
+    """Finds what pytest imports of other projects in the request, where the environment has no copy: it would tell the answer to a task."""
+
+    def __init__(self, packed: str) -> None:
+        self.packed, self.sources = packed, dict[str, tuple[bool, str]]()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if path is not None and MEMORY not in path:
+            return None
+        self.sources = self.sources or json.loads(zlib.decompress(base64.b64decode(self.packed)))
+        if name not in self.sources:
+            return None
+        loader: Any = self
+        spec = ModuleSpec(name, loader, origin=f"{MEMORY}{name}", is_package=self.sources[name][0])
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(MEMORY)
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        module.__file__ = f"{MEMORY}{name}"
+        exec(compile(self.sources[name][1], module.__file__, "exec", dont_inherit=True), module.__dict__)
+
+
 sys.path[:] = [*LIBRARY, sys.argv[2]]
+sys.meta_path.append(CARRIED := Carried(CONFIG.pop("carried", "")))
 import pytest  # noqa: E402
 
 NEVER = {"xdist", "xdist.looponfail", "randomly", "random_order", "pytest_cov", "cov", "timeout", "rerunfailures"}  # reorder, repeat, slow
@@ -50,7 +85,7 @@ Send = Callable[[list[Any]], None]
 def main() -> None:
     fd = int(sys.argv[1])
     os.set_inheritable(fd, False)
-    config = json.loads(sys.stdin.buffer.read())
+    config = CONFIG
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -156,7 +191,8 @@ def add_site_builtins() -> None:
 
 def set_apart(roots: Sequence[str], env: str) -> None:
     """Forget what pytest has imported and the repository has too, so that everybody but pytest gets the repository's."""
-    tops = {name.partition(".")[0] for name, module in sys.modules.items() if is_below(module, env)} - {"pytest", "_pytest"}
+    sys.meta_path.remove(CARRIED)
+    tops = {name.partition(".")[0] for name, module in sys.modules.items() if is_ours(module, env)} - {"pytest", "_pytest"}
     specs = {name: PathFinder.find_spec(name, roots) for name in tops}
     owned = {name for name, spec in specs.items() if spec is not None and spec.origin is not None}
     if owned:
@@ -164,8 +200,8 @@ def set_apart(roots: Sequence[str], env: str) -> None:
         builtins.__import__ = keeping_apart(builtins.__import__, kept, owned, env)
 
 
-def is_below(module: ModuleType, env: str) -> bool:
-    return (getattr(module, "__file__", None) or "").startswith(env + os.sep)
+def is_ours(module: ModuleType, env: str) -> bool:
+    return (getattr(module, "__file__", None) or "").startswith((env + os.sep, MEMORY))
 
 
 def keeping_apart(real: Callable[..., ModuleType], kept: dict[str, ModuleType], owned: set[str], env: str) -> Callable[..., ModuleType]:
@@ -179,15 +215,17 @@ def keeping_apart(real: Callable[..., ModuleType], kept: dict[str, ModuleType], 
         whole = caller if level else name
         if not is_owned(whole) or not (is_owned(caller) or caller.partition(".")[0] in ("pytest", "_pytest")):
             return real(name, globals, locals, fromlist, level)
-        if not str((globals or {}).get("__file__", "")).startswith(env + os.sep):
+        if not str((globals or {}).get("__file__", "")).startswith((env + os.sep, MEMORY)):
             return real(name, globals, locals, fromlist, level)
         trees = {each: sys.modules.pop(each) for each in list(sys.modules) if is_owned(each)}
         path, sys.path[:] = sys.path[:], [env, *LIBRARY]
+        sys.meta_path.append(CARRIED)
         sys.modules.update(kept)
         try:
             return real(name, globals, locals, fromlist, level)
         finally:
             sys.path[:] = path
+            sys.meta_path.remove(CARRIED)
             kept.update({each: sys.modules.pop(each) for each in list(sys.modules) if is_owned(each)})
             sys.modules.update(trees)
 
@@ -239,6 +277,7 @@ class Tracer:
     def __init__(self, root: str, send: Send) -> None:
         self.root, self.send = root + os.sep, send
         self.current: dict[int, CodeType] = {}  # by id, as comparing code objects compares what they hold
+        self.profiler = cProfile.Profile()
         self.owner = "<collect>"
         self.known: dict[int, int | None] = {}  # id of a code object -> number of its place; None outside the repository
         self.alive: list[CodeType] = []  # so that no id is used twice
@@ -251,15 +290,15 @@ class Tracer:
             for event in (events.PY_START, events.PY_RESUME):
                 sys.monitoring.register_callback(TOOL, event, self.started)
             sys.monitoring.set_events(TOOL, events.PY_START | events.PY_RESUME)
-        else:
+        else:  # a profile function in Python is told of every call of C too; cProfile's is told in C
             threading.setprofile(self.profile)
-            sys.setprofile(self.profile)
+            self.profiler.enable(subcalls=False, builtins=False)
 
     def stop(self) -> None:
         if sys.version_info >= (3, 12):
             sys.monitoring.free_tool_id(TOOL)
         else:
-            sys.setprofile(None)
+            self.profiler.disable()
             threading.setprofile(None)
         self.switch("")
 
@@ -280,6 +319,9 @@ class Tracer:
         seen, self.current = self.current, {}
         if sys.version_info >= (3, 12):
             sys.monitoring.restart_events()
+        else:
+            seen |= {id(entry.code): entry.code for entry in self.profiler.getstats() if not isinstance(entry.code, str)}
+            self.profiler.clear()
         numbers = {self.number(code) for code in list(seen.values())} - {None}
         if numbers:
             self.send(["reach", self.owner, sorted(number for number in numbers if number is not None)])

@@ -13,8 +13,10 @@ times of the files are, and imports need not look at the sources.
 Not here: where the folders lie (store.py).
 """
 
+import base64
 import hashlib
 import importlib.util
+import json
 import marshal
 import os
 import re
@@ -22,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
@@ -46,7 +49,7 @@ def make_environment(requirements: Sequence[str], out: Path, *, under_test: Sequ
     names = {_normal(each.name) for each in runner}
     wanted = [text for text in requirements if _normal(_requirement_name(text)) not in names]
     out.mkdir(parents=True, exist_ok=True)
-    if not wanted:
+    if not wanted and not runner_names() & set(under_test):
         environment = _record(runner)
         if (out / environment.digest).is_dir():
             return environment
@@ -80,11 +83,12 @@ def _fill(wheels: Sequence[Path], runner: Sequence[Distribution], out: Path, und
             _install(wheels, new)
         for each in runner:
             _copy(each, new)
-        _drop_copies(new, set(under_test), {_normal(each.name) for each in runner})
+        _drop_copies(new, set(under_test))
         environment = _record(distributions(path=[str(new)]))
         _compile(new)
         new.chmod(0o755)
-        _write_lock(wheels, out / f"{environment.digest}.lock")
+        if wheels:
+            _write_lock(wheels, out / f"{environment.digest}.lock")
         try:
             new.rename(out / environment.digest)
         except OSError:
@@ -96,10 +100,26 @@ def _fill(wheels: Sequence[Path], runner: Sequence[Distribution], out: Path, und
 
 
 def refuse_runner_packages(names: Iterable[str]) -> None:
-    """UserError if one of these import names is the runner itself. What it only imports is kept apart (child.py)."""
-    both = sorted({"pytest", "_pytest"} & set(names))
+    """UserError if one of these import names is the runner itself, or too large a part of it to be carried."""
+    both = sorted({"pytest", "_pytest", "pygments"} & set(names))
     if both:
         raise UserError(f"{', '.join(both)}: this runs the tests, so tasks cannot be cut from it; choose another repository")
+
+
+@cache
+def carried_sources() -> str:
+    """What pytest imports of other projects, for environments where it is left out: base64 of zlib of JSON {module: [is package, source]}.
+
+    A repository that is one of these must not find its own code on the disk, so it travels with each run (child.py).
+    """
+    found: dict[str, tuple[bool, str]] = {}
+    for each in runner_distributions():
+        for file in each.files or () if each.name not in (RUNNER, "pygments") else ():
+            if file.suffix == ".py" and ".." not in file.parts:
+                name = ".".join(file.with_suffix("").parts)
+                text = Path(str(file.locate())).read_text("utf-8")
+                found[name.removesuffix(".__init__")] = (file.name == "__init__.py", text)
+    return base64.b64encode(zlib.compress(json.dumps(dict(sorted(found.items()))).encode(), 9)).decode()
 
 
 def runner_distributions() -> list[Distribution]:
@@ -178,17 +198,19 @@ def _pip(verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def _drop_copies(folder: Path, under_test: set[str], runner: set[str]) -> None:
-    """Packages of the repository itself. A distribution that only shares a namespace with it stays, and so does the runner's own copy."""
+def _drop_copies(folder: Path, under_test: set[str]) -> None:
+    """Packages of the repository itself, the runner's among them. A distribution that only shares a namespace with it stays."""
     for each in list(distributions(path=[str(folder)])):
         files = [file for file in each.files or () if ".." not in file.parts]
         tops = {str(file) for file in files}
         mine = any(f"{name}.py" in tops or f"{name}/__init__.py" in tops for name in under_test)
-        if mine and _normal(each.name) not in runner:
-            for file in files:
-                (folder / file).unlink(missing_ok=True)
-            for parent in sorted({parent for file in files for parent in (folder / file).parents}, key=lambda path: -len(path.parts)):
-                if parent != folder and folder in parent.parents and parent.is_dir() and not any(parent.iterdir()):
+        if mine:
+            places = {folder / file for file in files}
+            places |= {Path(importlib.util.cache_from_source(str(place))) for place in places if place.suffix == ".py"}
+            for place in places:
+                place.unlink(missing_ok=True)
+            for parent in sorted({parent for place in places for parent in place.parents}, key=lambda path: -len(path.parts)):
+                if folder in parent.parents and parent.is_dir() and not any(parent.iterdir()):
                     parent.rmdir()
 
 

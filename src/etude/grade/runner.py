@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from etude.errors import SandboxError
+from etude.grade.environment import carried_sources
 from etude.languages.choose import by_runner
 from etude.languages.protocol import Launch, Request
 from etude.sandbox.protocol import ENV, ExecResult, Sandbox
@@ -111,6 +112,7 @@ def run_tests(
         "order": order,
         "seed": seed,
         "trace": trace,
+        "carried": carried_sources(),
     }
     return _supervised(sandbox, _text("child.py"), config, CHILD_ENV, wall_s)
 

@@ -7,24 +7,25 @@ Not here: the runs (prove.py, workshop.py).
 """
 
 import hashlib
+from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Literal
 
 from etude import tree
-from etude.grade.filter import make_rules, refusal
+from etude.grade.filter import Rules, make_rules, refusal
 from etude.grade.grader import prepare
 from etude.synth.discover import TEST_FOLDERS
+from etude.synth.instruct import instruction, missing_identifiers
+from etude.synth.options import Level
 from etude.synth.proposal import FEATURE_DELETION
 from etude.synth.prove import Proof
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Rejected, Workshop, write_tree
-from etude.synth.write import instruction, missing_names, words_of
+from etude.synth.write import words_of
 from etude.types import Environment, Limits, Symbol, Task
 
 BANDS = ((40, "S"), (200, "M"), (1000, "L"))  # up to so many lines of gold
 WALL_S = (20.0, 60.0, 300.0, 900.0)  # a task's limit is the first that holds FACTOR runs of the suite: coarse, so that two builds agree
 FACTOR = 5.0
-Level = Literal["A", "B", "C"]
 
 
 class Assembler:
@@ -37,18 +38,19 @@ class Assembler:
         sources = (workshop.index.sources[path] for path in workshop.layout.sources)
         self.words = {source.path: words_of(source.data.decode(source.encoding)) for source in sources}
 
-    def assemble(self, proof: Proof, *, level: Level = "A") -> Task:
+    def assemble(self, proof: Proof, *, level: Level = "A", visible_share: float = 0.0) -> Task:
         """Raises Rejected where the patches do not do exactly what was checked."""
         repo, proposal = self.workshop.repo, proof.proposal
-        cut, gold = self._patches(proof)
+        rules = self._rules(proof)
+        cut, gold = self._patches(proof, rules)
         tests = _functions(self.baseline, proof.fail_to_pass)
-        text = proposal.instruction or instruction(self.workshop, proof, tests, self.words)
-        missing = missing_names(self.workshop, proof, tests, self.words, text)
+        text = proposal.instruction or instruction(self.workshop, proof, tests, self.words, level=level, visible=visible_share)
+        missing = missing_identifiers(self.workshop, proof, tests, self.words, text)
         if missing:
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
         gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
         what = proposal.mode if proposal.kind == FEATURE_DELETION else proposal.kind.partition("_")[0]
-        parts = (repo.digest, what, *((level,) if level != "A" else ()), cut)
+        parts = (repo.digest, what, *((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), cut)
         digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
         return Task(
             id=f"{repo.name}-{what}-{proposal.slug}-{digest[:8]}",
@@ -63,8 +65,9 @@ class Assembler:
             mode=proposal.mode,
             kind=proposal.kind,
             level=level,
+            visible_share=visible_share,
             origin=proposal.origin,
-            protected=self.protected,
+            protected=rules.protected,
             limits=Limits(wall_s=next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1])),
             band=next((band for lines, band in BANDS if gold_lines <= lines), "XL"),
             evidence={
@@ -76,27 +79,36 @@ class Assembler:
                 "lost": list(proof.lost),
                 "baseline_runs": self.baseline.num_runs,
                 "cut_runs": proof.num_runs,
-                "gold": "equals the original byte by byte",
+                "gates": {
+                    **proof.measured,
+                    "gold": {"runs": self.baseline.num_runs, "equals": "the original, byte by byte"},
+                    "empty_patch": {"score": 0, "known": "what is graded equals the hidden tree, byte by byte"},
+                    "identifiers": {"missing": 0},
+                },
             },
         )
 
-    def _patches(self, proof: Proof) -> tuple[str, str]:
+    def _rules(self, proof: Proof) -> Rules:
+        """Documents that the cut changes are laid down again by the grader, as tests are."""
+        changed = proof.changes.keys() - proof.source_changes.keys()
+        return replace(self.rules, protected=(*self.protected, *sorted(path for path in changed if refusal(path, self.rules) is None)))
+
+    def _patches(self, proof: Proof, rules: Rules) -> tuple[str, str]:
         """Cut and gold. What the grader makes of gold must be the original, and of an empty patch the hidden tree."""
         workshop, folder = self.workshop, proof.agent_tree.parent
         original, work, solved, graded = workshop.original, folder / "work", folder / "solved", folder / "graded"
-        sources = set(workshop.layout.sources)
-        write_tree(workshop.files, {path: data for path, data in proof.changes.items() if path not in sources}, solved)
+        write_tree(workshop.files, {path: data for path, data in proof.changes.items() if path not in proof.source_changes}, solved)
         cut, gold = tree.make_patch(original, proof.agent_tree), tree.make_patch(proof.agent_tree, solved)
         tree.copy_tree(original, work)
         tree.apply_patch(work, cut)
         if tree.digest(work) != tree.digest(proof.agent_tree):
             raise Rejected("the cut patch does not make the tree that was checked")
-        refused = prepare(graded, gold, start=work, original=original, rules=self.rules)
+        refused = prepare(graded, gold, start=work, original=original, rules=rules)
         if refused:
             raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
         if tree.digest(graded) != workshop.repo.digest:
             raise Rejected("grading the gold patch does not test the original")
-        left = {path: data for path, data in proof.changes.items() if refusal(path, self.rules) is None}  # the others are laid down again
+        left = {path: data for path, data in proof.changes.items() if refusal(path, rules) is None}  # the others are laid down again
         if left != proof.source_changes:
             raise Rejected("grading an empty patch does not test the tree that was checked")
         return cut, gold

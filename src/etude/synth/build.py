@@ -18,6 +18,7 @@ from pathlib import Path
 from etude import __version__, tree
 from etude.errors import SandboxError, UserError
 from etude.grade.environment import make_environment
+from etude.grade.residue import Scanner
 from etude.grade.runner import is_test_path
 from etude.sandbox.protocol import Backend
 from etude.store import Pool, TaskStore
@@ -25,17 +26,20 @@ from etude.synth.assemble import Assembler
 from etude.synth.cut import CutError
 from etude.synth.discover import Layout, discover
 from etude.synth.fetch import fetch
+from etude.synth.gates import DoesNotMatter, Gates
 from etude.synth.kinds import FINDERS
 from etude.synth.ledger import Ledger
 from etude.synth.names import Index
 from etude.synth.options import BuildOptions as BuildOptions
-from etude.synth.proposal import Idea, Made
+from etude.synth.proposal import FEATURE_DELETION, Idea, Made, NotApplicable, Proposal, propose_cut
 from etude.synth.prove import prove_change
 from etude.synth.source import Source, Unreadable, parse
 from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
 from etude.types import Limits, Repo, Task
 
 SLOWDOWN = 5.0  # a run on a cut tree may take so many times the original's seconds
+QUICK_ROUNDS, FULL_ROUNDS = 2, 3  # runs of everything in a candidate's trees
+NO_IDEA = "does not apply: "
 FLOOR_S = 8.0  # and these on top: other work on the machine must not decide
 
 
@@ -54,6 +58,7 @@ class BuildReport:
     candidates: int  # found
     tried: Mapping[str, int]  # the same -> candidates tried
     rejected: Mapping[str, str]  # "mode kind name" -> reason
+    inapplicable: Mapping[str, str]  # the same -> why it was no idea of its own; not counted as tried
     skipped: Mapping[str, str]  # file -> why it was left alone
     stable_tests: int
     dropped: Mapping[str, str]  # test -> what it did instead of passing every time
@@ -102,8 +107,10 @@ def build_tasks(
             workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
         )
         workshop = replace(workshop, limits=Limits(wall_s=FLOOR_S + SLOWDOWN * baseline.seconds))
-        maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store)
-        ledger = Ledger(store, (__version__, digest, environment, sorted(baseline.stable), options.max_share, options.gates))
+        gates = Gates(workshop, baseline, store, Scanner(cache=store.environments)) if options.gates == "full" else None
+        maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store, options, gates)
+        told = (options.max_share, options.gates, options.level, options.visible_share)
+        ledger = Ledger(store, (__version__, digest, environment, sorted(baseline.stable), *told))
         tried = _Tried(maker, ledger, options, say)
         for kind in options.kinds:
             tried.kind(kind)
@@ -117,6 +124,7 @@ def build_tasks(
         candidates=tried.num_candidates,
         tried=tried.rows,
         rejected=rejected,
+        inapplicable=tried.inapplicable,
         skipped=skipped,
         stable_tests=len(baseline.stable),
         dropped=baseline.dropped,
@@ -163,19 +171,41 @@ class _Maker:
     baseline: Baseline
     assembler: Assembler
     store: TaskStore
+    options: BuildOptions
+    gates: Gates | None
 
     def attempt(self, idea: Idea) -> Task | str:
         """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
         for last in (False, True):
             try:
                 with self.workshop.folder() as folder:
-                    return self.assembler.assemble(prove_change(self.workshop, self.baseline, idea.make(), folder))
+                    return self.make(idea.make(), folder)
+            except NotApplicable as error:
+                return f"{NO_IDEA}{error}"
             except (Rejected, CutError) as error:
                 return str(error)
             except SandboxError:
                 if last:
                     raise
         raise AssertionError("unreachable")
+
+    def make(self, proposal: Proposal, folder: Path) -> Task:
+        """Symbols that no hidden test needs are left alone, in a second try."""
+        try:
+            return self.prove(proposal, folder / "first")
+        except DoesNotMatter as error:
+            if proposal.kind != FEATURE_DELETION or not error.left:
+                raise
+            name, tests, evidence = proposal.name, proposal.tests, proposal.evidence
+            smaller = propose_cut(self.workshop, error.left, proposal.mode, name=name, tests=tests, evidence=evidence)
+            return self.prove(smaller, folder / "second")
+
+    def prove(self, proposal: Proposal, folder: Path) -> Task:
+        if self.gates:
+            self.gates.refuse_duplicate(proposal)
+        proof = prove_change(self.workshop, self.baseline, proposal, folder, rounds=FULL_ROUNDS if self.gates else QUICK_ROUNDS)
+        task = self.assembler.assemble(proof, level=self.options.level, visible_share=self.options.visible_share)
+        return self.gates.check(proof, task) if self.gates else task
 
 
 class _Tried:
@@ -185,6 +215,7 @@ class _Tried:
         self.maker, self.ledger, self.options, self.say = maker, ledger, options, say
         self.made: dict[str, Made] = {}  # by cut patch: two ideas may come to the same cut
         self.rejected: dict[str, str] = {}
+        self.inapplicable: dict[str, str] = {}
         self.rows: dict[str, int] = {}
         self.num_candidates = 0
         if "feature_deletion" in options.kinds:
@@ -216,6 +247,11 @@ class _Tried:
 
     def note(self, idea: Idea, outcome: Task | str) -> str:
         """What is said of it."""
+        if isinstance(outcome, str) and outcome.startswith(NO_IDEA):
+            self.inapplicable[idea.name] = outcome.removeprefix(NO_IDEA)
+            if self.ledger.known(idea.name) is None:
+                self.ledger.add(idea.name, outcome)
+            return ""
         self.rows[idea.row] = self.rows.get(idea.row, 0) + 1
         if isinstance(outcome, Task) and outcome.cut in self.made:
             outcome = f"same cut as {self.made[outcome.cut].task.id}"
@@ -239,6 +275,7 @@ def _describe(store: TaskStore, report: BuildReport, source: str) -> None:
             "tried": dict(report.tried),
             "valid": dict(report.valid),
             "rejected": dict(report.rejected),
+            "inapplicable": dict(report.inapplicable),
             "skipped": dict(report.skipped),
             "stable_tests": report.stable_tests,
             "dropped": dict(report.dropped),

@@ -32,6 +32,10 @@ class CutError(ValueError):
     """This cut cannot be made; the message says why in one line."""
 
 
+class NothingToRemove(CutError):
+    """Every definition is needed by code that stays."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     mode: Mode
@@ -48,7 +52,7 @@ class Cut:
 def cut_sources(index: Index, sources: Sequence[str], targets: Sequence[Definition], mode: Mode) -> Cut:
     """CutError where there is nothing to remove, or no body to stub."""
     if mode == "stub":
-        stubs = _stubs(index, targets)
+        stubs = stub_targets(index, targets)
         if not stubs:
             raise CutError("no body to stub")
         return Cut(mode="stub", removed=(), stubbed=stubs, blockers=(), closure=Closure(index))
@@ -69,13 +73,13 @@ def cut_sources(index: Index, sources: Sequence[str], targets: Sequence[Definiti
         kept |= frozenset().union(*closure.blocked.values())
     removed = tuple(definition for definition in tops if definition.key not in kept)
     if not removed:
-        raise CutError(f"nothing can be removed: needed at {', '.join(list(blockers)[:3]) or 'special methods only'}")
+        raise NothingToRemove(f"nothing can be removed: needed at {', '.join(list(blockers)[:3]) or 'special methods only'}")
     culprits = frozenset(definition.key for definition in removed)
     closure = _drop_empty_files(closure, sources)
     _drop_unused_imports(closure, sources, culprits)
     _drop_declarations(closure, sources, culprits)
     rest = [d for d in targets if d.key in kept]
-    return Cut(mode="remove", removed=removed, stubbed=_stubs(index, rest), blockers=tuple(blockers), closure=closure)
+    return Cut(mode="remove", removed=removed, stubbed=stub_targets(index, rest), blockers=tuple(blockers), closure=closure)
 
 
 def alternatives(index: Index, definition: Definition) -> list[ast.AST]:
@@ -144,7 +148,7 @@ def _is_inside(index: Index, definition: Definition, classes: set[DefinitionNode
     return False
 
 
-def _stubs(index: Index, targets: Iterable[Definition]) -> tuple[Definition, ...]:
+def stub_targets(index: Index, targets: Iterable[Definition]) -> tuple[Definition, ...]:
     """The functions with a body to replace: the targets, and the methods of classes among them."""
     found: dict[Key, Definition] = {}
     for target in targets:

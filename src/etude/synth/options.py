@@ -10,6 +10,7 @@ from etude.errors import UserError
 from etude.synth.cut import Mode
 
 Gates = Literal["quick", "full"]
+Level = Literal["A", "B", "C"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,8 @@ class BuildOptions:
     modes: tuple[Mode, ...] = ("remove", "stub")  # stub: single functions and classes only
     kinds: tuple[str, ...] = ("feature_deletion",)  # names of synth/kinds, in this order: a later one sees the tasks of the earlier
     gates: Gates = "quick"  # quick: what prove.py runs; full: gates.py too
+    level: Level = "A"  # of the instruction
+    visible_share: float = 0.0  # of the feature's tests that the instruction quotes
     jobs: int = 0  # threads, each with one sandbox; 0: one per core
     max_candidates: int | None = 60  # of each kind; each is tried in every mode; None: all
     max_tasks: int | None = None  # stop after so many, in the order of candidates
@@ -30,6 +33,8 @@ class BuildOptions:
             raise UserError("no kind of task to build; feature_deletion is the usual one")
         if self.gates not in ("quick", "full"):
             raise UserError(f"gates is {self.gates!r}; give quick or full")
+        if self.level not in ("A", "B", "C") or not 0 <= self.visible_share <= 1:
+            raise UserError(f"level {self.level!r} with a share of {self.visible_share}; give A, B or C, and a share from 0 to 1")
         if self.jobs < 0:
             raise UserError(f"jobs is {self.jobs}; give 1 or more, or 0 for one per core")
         if self.max_candidates is not None and self.max_candidates < 1:

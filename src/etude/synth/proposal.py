@@ -52,6 +52,10 @@ class Proposal:
         return tuple(sorted((*self.cut.removed, *self.cut.stubbed), key=lambda definition: definition.key))
 
 
+class NotApplicable(CutError):
+    """An idea that turns out to be none of its own, such as a removal that would be the stub that is tried anyway. Not counted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idea:
     """Something to try, not worked out yet."""
@@ -103,10 +107,10 @@ def propose_cut(
     )
 
 
-def propose_candidate(workshop: Workshop, candidate: Candidate, mode: Mode) -> Proposal:
+def propose_candidate(workshop: Workshop, candidate: Candidate, mode: Mode, *, name: str = "") -> Proposal:
     """Feature deletion. Raises CutError."""
     slug = PurePosixPath(candidate.targets[0].path).stem if candidate.kind == "module" else ""
-    name = f"{mode} {candidate.kind} {candidate.name}"
+    name = name or f"{mode} {candidate.kind} {candidate.name}"
     evidence = {"candidate": candidate.kind}
     return propose_cut(
         workshop, candidate.targets, mode, name=name, tests=candidate.tests, slug=clean_slug(slug) if slug else "", evidence=evidence

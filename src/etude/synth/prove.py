@@ -19,17 +19,20 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from etude.grade.runner import Order, TestRun
-from etude.synth.candidates import Candidate
-from etude.synth.cut import Cut, CutError, Mode, render
-from etude.synth.proposal import Proposal, propose_candidate
+from etude.synth.cut import Cut, CutError, render
+from etude.synth.docs import clean_documents
+from etude.synth.proposal import Proposal
 from etude.synth.reduce import path_of, reduce_tests
 from etude.synth.source import Definition
+from etude.synth.units import WORD
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 
 MAX_ROUNDS = 3  # of moving tests that turn out to need the feature among its tests
 MAX_GONE_SHARE = 0.4  # of the stable tests may go with a feature
+ORDERS: tuple[Order, ...] = ("plain", "shuffled", "reversed")
 SLOW_S = 4.0  # a longer suite is first run where the feature's tests are
 
 
@@ -46,6 +49,7 @@ class Proof:
     num_runs: int
     hidden_tree: Path
     agent_tree: Path
+    measured: Mapping[str, Any] = field(default_factory=dict)  # gate -> what was seen
     messages: Mapping[str, str] = field(default_factory=dict)  # fail_to_pass id -> what the failed test said, one line
 
     @property
@@ -53,18 +57,10 @@ class Proof:
         return self.proposal.cut
 
 
-def prove(workshop: Workshop, baseline: Baseline, candidate: Candidate, mode: Mode, folder: Path) -> Proof:
-    """A cut of a candidate. Makes the two trees in `folder`. Raises Rejected."""
+def prove_change(workshop: Workshop, baseline: Baseline, proposal: Proposal, folder: Path, *, rounds: int = 2) -> Proof:
+    """Any change of sources. Makes the two trees in `folder`. `rounds`: runs of everything, each in another order. Raises Rejected."""
     try:
-        return prove_change(workshop, baseline, propose_candidate(workshop, candidate, mode), folder)
-    except CutError as error:
-        raise Rejected(str(error)) from None
-
-
-def prove_change(workshop: Workshop, baseline: Baseline, proposal: Proposal, folder: Path) -> Proof:
-    """Any change of sources. Makes the two trees in `folder`. Raises Rejected."""
-    try:
-        trial = _Trial(workshop, baseline, proposal, folder)
+        trial = _Trial(workshop, baseline, proposal, folder, ORDERS[1:rounds])
         return trial.remove() if proposal.mode == "remove" else trial.stub()
     except CutError as error:
         raise Rejected(str(error)) from None
@@ -73,9 +69,15 @@ def prove_change(workshop: Workshop, baseline: Baseline, proposal: Proposal, fol
 class _Trial:
     """One proposal."""
 
-    def __init__(self, workshop: Workshop, baseline: Baseline, proposal: Proposal, folder: Path) -> None:
+    def __init__(self, workshop: Workshop, baseline: Baseline, proposal: Proposal, folder: Path, again: tuple[Order, ...]) -> None:
         self.workshop, self.baseline, self.proposal, self.cut = workshop, baseline, proposal, proposal.cut
         self.source_changes = proposal.source_changes
+        self.orders = again
+        self.documents = _documents(workshop, proposal)
+        self.measured: dict[str, Any] = {
+            "parse": {"files": len(proposal.source_changes)},
+            "documents": {"changed": sorted(self.documents)},
+        }
         self.reaching = baseline.stable if proposal.tests is None else proposal.tests
         self.hidden, self.agent = folder / "hidden", folder / "agent"
         write_tree(workshop.files, self.source_changes, self.hidden, workshop.bytecode)
@@ -111,9 +113,9 @@ class _Trial:
         if run.collect_errors:
             raise Rejected(f"collection breaks: {run.collect_errors[0]}")
         self.expect(run, self.baseline.collected)
-        self.messages = dict(run.messages)
         failing = frozenset(id for id in self.baseline.stable if run.outcomes.get(id) != "passed")
         self.note(failing)
+        self.messages = {id: run.messages[id] for id in sorted(failing & run.messages.keys())}
         self.feature |= self.functions(failing, run)
         self.reduce()
         self.again(failing)
@@ -125,7 +127,7 @@ class _Trial:
         closure = self.cut.closure.copy()
         feature = sorted(self.feature, key=lambda definition: definition.key)
         gone = reduce_tests(closure, self.workshop.layout.tests, feature, self.cut.culprits)
-        self.changes = {**self.source_changes, **render(closure, paths=self.workshop.layout.tests)}
+        self.changes = {**self.source_changes, **self.documents, **render(closure, paths=self.workshop.layout.tests)}
         shutil.rmtree(self.agent, ignore_errors=True)
         write_tree(self.workshop.files, self.changes, self.agent, self.workshop.bytecode)
         self.gone = frozenset(id for id, test in self.baseline.tests.items() if test is not None and test.key in gone)
@@ -156,15 +158,19 @@ class _Trial:
         return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
 
     def again(self, fail_to_pass: frozenset[str]) -> None:
-        """The same in shuffled order."""
-        failing = self.run_agent("shuffled")
-        if failing:
-            raise Rejected(f"{len(failing)} tests fail in shuffled order only, first {min(failing)}")
-        if {path_of(self.workshop.index, id) for id in fail_to_pass} <= self.unimportable:
-            return  # a file that cannot be imported has no order
-        passing = fail_to_pass - self.failing_hidden(fail_to_pass, "shuffled")
-        if passing:
-            raise Rejected(f"{len(passing)} tests pass without it in shuffled order, first {min(passing)}")
+        """The same in other orders."""
+        importable = not {path_of(self.workshop.index, id) for id in fail_to_pass} <= self.unimportable
+        for order in self.orders:
+            failing = self.run_agent(order)
+            if failing:
+                raise Rejected(f"{len(failing)} tests fail in {order} order only, first {min(failing)}")
+            if importable:  # a file that cannot be imported has no order
+                passing = fail_to_pass - self.failing_hidden(fail_to_pass, order)
+                if passing:
+                    raise Rejected(f"{len(passing)} tests pass without it in {order} order, first {min(passing)}")
+        runs = 1 + len(self.orders)
+        self.measured["pass_to_pass"] = {"runs": runs, "tests": len(self.baseline.stable - self.gone)}
+        self.measured["fail_to_pass"] = {"runs": runs if importable else 1, "tests": len(fail_to_pass), "importable": importable}
 
     def note(self, failing: frozenset[str]) -> None:
         if not failing:
@@ -179,6 +185,7 @@ class _Trial:
         if found != ids:
             missing, new = sorted(ids - found), sorted(found - ids)
             raise Rejected(f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}")
+        self.measured["collect"] = {"tests": len(ids), "of": len(self.baseline.collected)}
 
     def functions(self, failing: frozenset[str], run: TestRun | None = None) -> set[Definition]:
         """The test functions behind ids, which are the feature's as they reach it."""
@@ -210,6 +217,7 @@ class _Trial:
                 lost = sorted(baseline.imports - removed - workshop.importable(sandbox, baseline.imports - removed))
                 if lost:
                     raise Rejected(f"{len(lost)} modules no longer import, first {lost[0]}")
+                self.measured["import"] = {"modules": len(baseline.imports - removed)}
             return workshop.run_in(sandbox, order=order, ids=ids)
 
     def proof(self, fail_to_pass: frozenset[str]) -> Proof:
@@ -228,5 +236,25 @@ class _Trial:
             num_runs=self.num_runs,
             hidden_tree=self.hidden,
             agent_tree=self.agent,
+            measured=dict(self.measured),
             messages={id: self.messages[id] for id in sorted(fail_to_pass) if id in self.messages},
         )
+
+
+def _documents(workshop: Workshop, proposal: Proposal) -> Changes:
+    """Documents without what they say of names that no source holds any more."""
+    paths = frozenset(path for path, data in proposal.source_changes.items() if data is None)
+    names = {inner.name for definition in proposal.cut.removed for inner in _with_members(workshop, definition)}
+    if not names and not paths:
+        return {}
+    for path in workshop.layout.sources if names else ():
+        source = workshop.index.sources[path]
+        data = proposal.source_changes.get(path, source.data)
+        if data is not None:
+            names -= set(WORD.findall(data.decode(source.encoding, "replace")))
+    return clean_documents(workshop.files, frozenset(names), paths)
+
+
+def _with_members(workshop: Workshop, definition: Definition) -> list[Definition]:
+    inner = workshop.index.sources[definition.path].definitions if definition.is_class else (definition,)
+    return [each for each in inner if definition.line <= each.line <= definition.end_line]

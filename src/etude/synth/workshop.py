@@ -72,6 +72,7 @@ class Baseline:
     seconds: float  # of one untraced run
     traced_seconds: float
     num_runs: int
+    durations: Mapping[str, float] = field(default_factory=dict)  # of the first run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +103,19 @@ class Workshop:
     def open(self, tree: Path) -> Sandbox:
         return self.backend.open(tree, environment=self.environment, limits=self.limits)
 
-    def run_in(self, sandbox: Sandbox, *, order: Order = "plain", ids: Iterable[str] | None = None, trace: bool = False) -> TestRun:
+    def run_in(
+        self,
+        sandbox: Sandbox,
+        *,
+        order: Order = "plain",
+        ids: Iterable[str] | None = None,
+        trace: bool = False,
+        wall_s: float | None = None,
+    ) -> TestRun:
         self.log.append(order)
         chosen = self.chosen if ids is None else tuple(sorted(ids))
         paths = None if chosen is None else sorted({path_of(self.index, id) for id in chosen})
-        wall_s = self.limits.wall_s
+        wall_s = self.limits.wall_s if wall_s is None else wall_s
         return run_tests(sandbox, self.repo, ids=chosen, paths=paths, order=order, seed=SHUFFLE_SEED, trace=trace, wall_s=wall_s)
 
     def importable(self, sandbox: Sandbox, modules: Iterable[str]) -> frozenset[str]:
@@ -159,6 +168,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         seconds=min(run.result.wall_s for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),
         traced_seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         num_runs=len(BASELINE),
+        durations=runs[0].durations,
     )
 
 

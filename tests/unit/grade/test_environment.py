@@ -133,11 +133,31 @@ def test_a_second_copy_of_the_package_under_test_is_taken_out(tmp_path: Path, ru
     wheel = _wheel(tmp_path)
     tool = _wheel(tmp_path, name="tiny_tool", requires=f"Requires-Dist: tiny_dep @ {wheel.as_uri()}\n")
     environment = make_environment([f"tiny_tool @ {tool.as_uri()}"], tmp_path / "out", under_test=["tiny_dep", "pluggy"])
-    assert environment.requirements == tuple(sorted((*runner_environment.requirements, "tiny-tool==1.5")))
+    left = [each for each in runner_environment.requirements if not each.startswith("pluggy==")]
+    assert environment.requirements == tuple(sorted((*left, "tiny-tool==1.5")))
     folder = tmp_path / "out" / environment.digest
-    assert not list(folder.glob("tiny_dep*"))
+    assert not list(folder.rglob("*tiny_dep*"))
+    assert not list(folder.rglob("*pluggy*"))
     assert (folder / "tiny_tool.py").is_file()
-    assert (folder / "pluggy/__init__.py").is_file()  # the runner's own copy, see child.py
+
+
+def test_pytest_runs_without_a_copy_of_what_is_under_test(tmp_path: Path, lay_down: LayDown, backend: Backend) -> None:
+    """It gets what it needs of pluggy from the request; the tests get the tree's."""
+    environment = make_environment((), tmp_path / "out", under_test=["pluggy", "iniconfig", "packaging"])
+    assert [each.split("==")[0] for each in environment.requirements] == ["pygments", "pytest"]
+    code = (
+        "import sys\n\nimport iniconfig\nimport packaging.version\nimport pluggy\nimport pytest\n\n\n"
+        "def test_a():\n    assert pluggy.MINE == packaging.version.MINE == 1\n    assert not hasattr(iniconfig, 'IniConfig')\n"
+        "    assert sys.modules['_pytest.config'].PluginManager is not None\n\n\n"
+        "def test_b():\n    with pytest.raises(ModuleNotFoundError):\n        import pluggy._manager\n"
+        "    with pytest.raises(ModuleNotFoundError):\n        import packaging.requirements\n"
+    )
+    files = dict.fromkeys(("pluggy.py", "packaging/__init__.py", "packaging/version.py", "iniconfig/__init__.py"), "MINE = 1\n")
+    repo = Repo(name="own", digest="", import_roots=(".",), test_paths=("tests",))
+    folder = lay_down(tmp_path / "repo", {**files, "tests/test_x.py": code})
+    with backend.open(folder, environment=tmp_path / "out" / environment.digest, limits=Limits(wall_s=30.0)) as sandbox:
+        run = run_tests(sandbox, repo)
+    assert run.passed(["tests/test_x.py::test_a", "tests/test_x.py::test_b"]), (run.messages, run.result.stdout[-900:])
 
 
 def test_a_folder_that_was_lost_is_made_again_from_its_lock_without_a_network(tmp_path: Path) -> None:

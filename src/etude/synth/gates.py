@@ -1,0 +1,260 @@
+"""The checks that a task must pass beyond its proof, each with what it measured.
+
+    inverse      every symbol matters: with it alone stubbed, at least one hidden test fails
+    mutation     the hidden tests notice small wrong versions of the code that is gone: at least half of a sample
+    residue      nothing in the agent's tree or beside it tells the removed code
+    duplicate    no other repository of the pool has a task about the same code, by its syntax trees without docstrings
+    empty_patch  scored by the grader for one task in SAMPLE, derived for the others (assemble.py); so is gold
+
+Inverse and mutation need many small runs. Changes of code that different tests reach share one: a test that reaches only one of the changed
+definitions speaks for that one. What is not noticed there is asked again alone, with all the tests that reach it.
+
+In: a Proof and its Task; out: the task with evidence. Raises Rejected, or DoesNotMatter with the symbols that do.
+
+Not here: the proof itself (prove.py), what counts as residue (grade/residue), mutants (mutate.py).
+"""
+
+import ast
+import hashlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from etude.grade.grader import grade
+from etude.grade.residue import Scanner
+from etude.grade.runner import BETWEEN, COLLECT
+from etude.store import TaskStore
+from etude.synth import edit, mutate
+from etude.synth.candidates import attribute
+from etude.synth.cut import stub_targets
+from etude.synth.edit import Edits
+from etude.synth.names import Key
+from etude.synth.proposal import Proposal
+from etude.synth.prove import Proof
+from etude.synth.source import Definition, FunctionNode, docstring
+from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
+from etude.types import Task
+
+MAX_RUNS = 12  # for the symbols of one task
+MAX_MUTANTS = 6
+MIN_MUTANTS = 4  # fewer say nothing about the tests
+MIN_SCORE = 0.5
+MAX_TESTS = 20  # that speak for one change in a shared run
+SAMPLE = 8  # one task in so many is graded
+FLOOR_S, SLOWDOWN = 10.0, 5.0  # a changed definition may loop: a run gets so many seconds and so many times its tests'
+MAX_FINDINGS = 3  # named in a reason
+
+
+class DoesNotMatter(Rejected):
+    """Some symbols are noticed by no hidden test."""
+
+    def __init__(self, message: str, left: tuple[Definition, ...]) -> None:
+        super().__init__(message)
+        self.left = left  # those that are
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One definition changed in one way."""
+
+    definition: Definition
+    mutation: mutate.Mutation | None  # None: its body is stubbed
+    tests: frozenset[str]  # hidden ones that reach it
+
+
+@dataclass
+class Gates:
+    """The gates of one repository; used by many threads."""
+
+    workshop: Workshop
+    baseline: Baseline
+    store: TaskStore
+    scanner: Scanner
+    codes: dict[str, str] = field(default_factory=dict)  # code_hash -> id of the first task with it, of other repositories
+
+    def __post_init__(self) -> None:
+        sources = self.workshop.layout.sources
+        self.reached, _ = attribute(self.workshop.index, sources, self.baseline.stable, self.baseline.reach, (COLLECT, BETWEEN))
+        for task in self.store.tasks():
+            if task.repo.name != self.workshop.repo.name:
+                self.codes.setdefault(str(task.evidence.get("code_hash", "")), task.id)
+
+    def refuse_duplicate(self, proposal: Proposal) -> None:
+        """Before anything runs."""
+        same = self.codes.get(code_hash(proposal.symbols))
+        if same is not None:
+            raise Rejected(f"the same code as {same}")
+
+    def check(self, proof: Proof, task: Task) -> Task:
+        """The task with what the gates measured."""
+        measured = {
+            "duplicate": {"in_the_pool": 0},
+            "residue": self.residue(proof),
+            "inverse": self.inverse(proof),
+            "mutation": self.mutation(proof),
+        }
+        graded = self.graded(task) if int(task.id[-8:], 16) % SAMPLE == 0 else {}
+        gates = {**task.evidence["gates"], **measured, **graded}
+        return replace(task, evidence={**task.evidence, "code_hash": code_hash(proof.proposal.symbols), "gates": gates})
+
+    # -- one by one
+
+    def residue(self, proof: Proof) -> dict[str, Any]:
+        workspace = proof.agent_tree.parent / "work"  # made of the cut patch, without bytecode
+        needles = self.scanner.needles(self.workshop.original, workspace)
+        found = self.scanner.scan(workspace, needles, {"environment": self.workshop.environment})
+        if found:
+            raise Rejected(f"{len(found)} left-overs of it: {'; '.join(map(str, found[:MAX_FINDINGS]))}")
+        return {"findings": 0}
+
+    def inverse(self, proof: Proof) -> dict[str, Any]:
+        symbols = proof.proposal.symbols
+        if len(symbols) == 1:
+            return {"symbols": 1, "matter": 1, "runs": 0}
+        hidden = frozenset(proof.fail_to_pass)
+        asked = [_Change(d, None, self.tests_of(d) & hidden) for d in symbols if stub_targets(self.workshop.index, [d])]
+        noticed, runs = self.notice(asked)
+        lost = [change.definition for change in asked if noticed.get(change) is False]
+        if lost:
+            left = tuple(d for d in symbols if d not in lost)
+            raise DoesNotMatter(f"{len(lost)} of {len(symbols)} symbols matter to no hidden test, first {lost[0].qualname}", left)
+        return {"symbols": len(symbols), "matter": sum(noticed.values()), "not_asked": len(symbols) - len(noticed), "runs": runs}
+
+    def mutation(self, proof: Proof) -> dict[str, Any]:
+        hidden = frozenset(proof.fail_to_pass)
+        lanes = []
+        for definition in proof.proposal.symbols:
+            tests = self.tests_of(definition) & hidden
+            source = self.workshop.index.sources[definition.path]
+            if tests:
+                lanes.append([_Change(definition, each, tests) for each in mutate.mutants(source, definition, limit=MAX_MUTANTS)])
+        turns = [lane[turn] for turn in range(MAX_MUTANTS) for lane in lanes if turn < len(lane)]
+        noticed, runs = self.notice(turns[:MAX_MUTANTS])
+        killed = sum(noticed.values())
+        if len(noticed) >= MIN_MUTANTS and killed < MIN_SCORE * len(noticed):
+            raise Rejected(f"the hidden tests notice only {killed} of {len(noticed)} mutants")
+        return {"mutants": len(noticed), "noticed": killed, "runs": runs}
+
+    def graded(self, task: Task) -> dict[str, Any]:
+        try:
+            empty = grade(task, "", store=self.store, backend=self.workshop.backend)
+            gold = grade(task, task.gold, store=self.store, backend=self.workshop.backend)
+        finally:
+            shutil.rmtree(self.store.workspace(task))  # made for this; a task takes kilobytes
+        if empty.solved or "passed" in empty.fail_to_pass.values():
+            raise Rejected("the grader gives something for an empty patch")
+        if not gold.solved:
+            raise Rejected(f"the grader does not take gold: {gold.reason}")
+        return {
+            "empty_patch": {"score": 0, "known": "graded"},
+            "gold": {"runs": self.baseline.num_runs + 1, "equals": "the original, byte by byte", "known": "graded"},
+        }
+
+    # -- many small runs
+
+    def tests_of(self, definition: Definition) -> frozenset[str]:
+        """Stable tests that reach a definition, or anything in it."""
+        inner = self.workshop.index.sources[definition.path].definitions if definition.is_class else (definition,)
+        keys: list[Key] = [each.key for each in inner if definition.line <= each.line <= definition.end_line]
+        return frozenset().union(*(self.reached.get(key, ()) for key in keys))
+
+    def notice(self, changes: Sequence[_Change]) -> tuple[dict[_Change, bool], int]:
+        """Which changes make a test fail, as far as MAX_RUNS went; and the number of runs."""
+        noticed: dict[_Change, bool] = {change: False for change in changes if not change.tests}
+        again: list[_Change] = []
+        runs = 0
+        for group in group_apart([change for change in changes if change.tests]):
+            if runs >= MAX_RUNS:
+                break
+            runs += 1
+            private = own_tests(group)
+            failing = self.failing(group, frozenset().union(*private.values()))
+            if failing is None:
+                again += group
+                continue
+            for change in group:
+                if private[change] & failing:
+                    noticed[change] = True
+                else:
+                    again.append(change)
+        for change in again:
+            if runs >= MAX_RUNS:
+                break
+            runs += 1
+            failing = self.failing([change], change.tests)
+            noticed[change] = failing is None or bool(failing)
+        return noticed, runs
+
+    def failing(self, group: Sequence[_Change], ids: frozenset[str]) -> frozenset[str] | None:
+        """The tests that do not pass with these changes together; None if pytest did not come to its end."""
+        with self.workshop.folder() as folder:
+            tree = folder / "changed"
+            write_tree(self.workshop.files, self.changed(group), tree, self.workshop.bytecode)
+            wall_s = FLOOR_S + SLOWDOWN * sum(self.baseline.durations.get(id, 0.0) for id in ids)
+            with replace(self.workshop, limits=replace(self.workshop.limits, wall_s=wall_s)).open(tree) as sandbox:
+                run = self.workshop.run_in(sandbox, ids=ids, wall_s=wall_s)
+        if not run.complete:
+            return None
+        return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
+
+    def changed(self, group: Sequence[_Change]) -> Changes:
+        by_path: dict[str, list[_Change]] = {}
+        for change in group:
+            by_path.setdefault(change.definition.path, []).append(change)
+        out: dict[str, bytes | None] = {}
+        for path, changes in by_path.items():
+            source = self.workshop.index.sources[path]
+            mutations = [change.mutation for change in changes if change.mutation is not None]
+            if mutations:
+                out[path] = mutate.apply(source, mutations)
+                continue
+            stubs = stub_targets(self.workshop.index, [change.definition for change in changes])
+            out[path] = edit.apply(source, Edits(stubs={each.node for each in stubs if isinstance(each.node, FunctionNode)}))
+        return out
+
+
+def group_apart(changes: Sequence[_Change]) -> list[list[_Change]]:
+    """Groups in which every change has tests of its own. Changes of definitions that overlap are never together."""
+    groups: list[list[_Change]] = []
+    for change in changes:
+        for group in groups:
+            trial = [*group, change]
+            if not any(_overlap(change.definition, other.definition) for other in group) and all(own_tests(trial).values()):
+                group.append(change)
+                break
+        else:
+            groups.append([change])
+    return groups
+
+
+def own_tests(group: Sequence[_Change]) -> dict[_Change, frozenset[str]]:
+    """For every change some of the tests that reach no other of the group."""
+    found: dict[_Change, frozenset[str]] = {}
+    for change in group:
+        others = frozenset().union(*(other.tests for other in group if other is not change))
+        found[change] = frozenset(sorted(change.tests - others)[:MAX_TESTS])
+    return found
+
+
+def _overlap(one: Definition, other: Definition) -> bool:
+    return one.path == other.path and one.line <= other.end_line and other.line <= one.end_line
+
+
+def code_hash(symbols: Sequence[Definition]) -> str:
+    """Of the definitions' syntax trees, without docstrings, comments and places."""
+    texts = sorted(_normal(definition.node) for definition in symbols)
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _normal(node: ast.AST) -> str:
+    docs = {doc for inner in ast.walk(node) if isinstance(inner, (FunctionNode, ast.ClassDef)) and (doc := docstring(inner)) is not None}
+    return _dump(node, docs)
+
+
+def _dump(node: object, docs: set[ast.Expr]) -> str:
+    if isinstance(node, ast.AST):
+        return f"{type(node).__name__}({','.join(_dump(value, docs) for _, value in ast.iter_fields(node))})"
+    if isinstance(node, list):
+        return f"[{','.join(_dump(each, docs) for each in node if each not in docs)}]"
+    return repr(node)
