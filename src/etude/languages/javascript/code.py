@@ -199,9 +199,9 @@ def _units(statement: "Node", inner: "Node") -> Iterator[tuple[str, str, "Node",
             return
         place = text_of(left)
         if function := _function_in(right):
-            owner, _, name = re.sub(r"^(module\.)?exports\b\.?|\.prototype\b|^this\.", "", place).rpartition(".")
+            owner, _, member = re.sub(r"^(module\.)?exports\b\.?|\.prototype\b|^this\.", "", place).rpartition(".")
             own = function.child_by_field_name("name")
-            yield name or (text_of(own) if own else "module.exports"), owner, statement, function
+            yield member or (text_of(own) if own else "module.exports"), owner, statement, function
         elif right.type == "object":
             yield from _elements(right, "" if place in ("module.exports", "exports") else place)
 

@@ -202,11 +202,11 @@ def _edits(code: Code, ranges: Iterable[tuple[int, int]], elements: Sequence["No
     with_comments = {code.tree.functions[d.key][0].id: (d.start, d.end) for d in code.definitions}
     skip = inside | {with_comments[node.id] for node in elements if node.id in with_comments}
     found = [removal(code.data, start, end) for start, end in ranges if (start, end) not in skip]
-    by_list: dict[int, list[Node]] = {}
+    by_list: dict[int, tuple[Node, list[Node]]] = {}
     for node in elements:
-        by_list.setdefault(node.parent.id, []).append(node)
-    for nodes in by_list.values():
-        container = nodes[0].parent
+        if node.parent is not None:
+            by_list.setdefault(node.parent.id, (node.parent, []))[1].append(node)
+    for container, nodes in by_list.values():
         parts = [child for child in container.named_children if child.type != "comment"]
         whole = {node.id for node in nodes}
         statement = _emptied(container) if all(part.id in whole for part in parts) else None

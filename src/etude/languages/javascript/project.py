@@ -68,11 +68,7 @@ def discover(folder: Path, name: str) -> Project | None:
         support=tuple(support),
         requirements=requirements,
         own_names=(own,),
-        protected=(
-            *PROTECTED,
-            *sorted({f"{folder}/*" for path in (*tests, *support) if (folder := _test_folder(path))}),
-            *_lone(tests, support),
-        ),
+        protected=(*PROTECTED, *_test_globs(tests, support)),
         manifests=tuple(name for name in MANIFESTS if (folder / name).is_file()),
         settings={"conditions": " ".join(_source_conditions(manifest.get("exports")))},
     )
@@ -135,8 +131,9 @@ def _test_folder(path: str) -> str:
     return "/".join(parts[: found[0] + 1]) if found else ""
 
 
-def _lone(tests: Iterable[str], support: Iterable[str]) -> list[str]:
-    return sorted(path for path in (*tests, *support) if not _test_folder(path))
+def _test_globs(tests: Iterable[str], support: Iterable[str]) -> list[str]:
+    folders = {path: _test_folder(path) for path in (*tests, *support)}
+    return sorted({f"{folder}/*" if folder else path for path, folder in folders.items()})
 
 
 def _is_other(path: str) -> bool:

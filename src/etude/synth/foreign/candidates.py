@@ -112,5 +112,5 @@ def _ordered(found: Iterable[Candidate]) -> list[Candidate]:
         if keys not in seen and candidate.num_lines <= MAX_LINES:
             seen.add(keys)
             by_turn[candidate.kind, candidate.targets[0].path].append(candidate)
-    lanes = [by_turn[lane] for lane in sorted(by_turn, key=lambda lane: (KINDS.index(lane[0]), lane[1]))]  # type: ignore[arg-type]
+    lanes = [by_turn[lane] for lane in sorted(by_turn, key=lambda lane: (KINDS.index(lane[0]), lane[1]))]
     return [lane[turn] for turn in range(max(map(len, lanes), default=0)) for lane in lanes if turn < len(lane)]
