@@ -47,8 +47,17 @@ def prose(node: DefinitionNode | ast.Module) -> str:
             found.append("\n".join(f"    {line.strip()}" for line in lines))
         if stop is not None or len(found) >= MAX_PARAGRAPHS:
             break
-    text = "\n\n".join(part for part in found if part.strip())
-    return f"{text}." if text[-1:].isalnum() or text.endswith((")", "`", "'", '"')) else text
+    found = [part for part in found if part.strip()]
+    if len(found) > 1 and found[-1].endswith(":") and len(found[-1]) < MAX_CONDITION:  # of an example that is left out
+        found.pop()
+    return "\n\n".join(map(_ended, found))
+
+
+def with_facts(text: str, sentences: Sequence[str]) -> str:
+    """Sentences after the first paragraph of a prose, before the others."""
+    first, _, rest = text.partition("\n\n")
+    told = " ".join(part for part in (first, *sentences) if part)
+    return f"{told}\n\n{rest}" if rest else told
 
 
 def parameters(definition: Definition) -> str:
@@ -119,6 +128,11 @@ def _own(node: FunctionNode) -> Iterator[ast.AST]:
         yield part
         if not isinstance(part, (DefinitionNode, ast.Lambda)):
             stack += reversed(list(ast.iter_child_nodes(part)))
+
+
+def _ended(text: str) -> str:
+    text = f"{text[:-1]}." if text.endswith(":") else text
+    return f"{text}." if text[-1:].isalnum() or (text.endswith((")", "`", "'", '"')) and not text.endswith(".)")) else text
 
 
 def _list(parts: Sequence[str]) -> str:

@@ -105,7 +105,8 @@ def doc_examples(text: str) -> list[Example]:
         elif "\n" not in want:
             relation = {"True": "is true", "False": "is false"}.get(want, "gives")
             found.append(Example(call=call, relation=relation, value="" if relation != "gives" else want))
-    return found
+    unsteady = {one.call for one in found for other in found if one.call == other.call and one.sentence != other.sentence}
+    return [example for example in found if example.call not in unsteady]
 
 
 def _rows(node: FunctionNode) -> list[dict[str, ast.expr | None]]:

@@ -27,18 +27,25 @@ class Ground:
 
 def lay_ground(workshop: Workshop, folder: Path) -> Ground:
     """`folder` must stay as it is until the build ends. Rejected where its tests cannot be used."""
+    return measure_ground(lay_workshop(workshop, folder))
+
+
+def measure_ground(laid: Workshop) -> Ground:
+    """Five runs."""
     try:
-        laid = lay_workshop(workshop, folder)
-        ground, baseline = measure_baseline(replace(laid, limits=Limits(wall_s=BASELINE_WALL_S)), lambda done, total, note: None)
+        workshop, baseline = measure_baseline(replace(laid, limits=Limits(wall_s=BASELINE_WALL_S)), lambda done, total, note: None)
     except UserError as error:
         raise Rejected(f"its original cannot be used: {error}") from None
-    return Ground(workshop=replace(ground, limits=workshop.limits), baseline=baseline)
+    return Ground(workshop=replace(workshop, limits=laid.limits), baseline=baseline)
 
 
 def lay_workshop(workshop: Workshop, folder: Path) -> Workshop:
-    """Without a baseline. UserError where nothing can be read."""
-    layout: Layout = discover(folder, workshop.layout.name)
-    sources, skipped = read_sources(folder, layout)
+    """Without a baseline. Rejected where nothing can be read."""
+    try:
+        layout: Layout = discover(folder, workshop.layout.name)
+        sources, skipped = read_sources(folder, layout)
+    except UserError as error:
+        raise Rejected(f"its original cannot be used: {error}") from None
     layout = without(layout, skipped)
     files: Mapping[str, Path] = tree.files(folder)
     bytecode = folder.parent / f"{folder.name}-bytecode"

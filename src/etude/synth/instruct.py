@@ -20,20 +20,21 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from etude.synth.behaviour import facts, parameters, prose
+from etude.synth.behaviour import facts, parameters, prose, with_facts
 from etude.synth.examples import Example, code, doc_examples, test_examples
 from etude.synth.names import Index
 from etude.synth.prove import Proof
-from etude.synth.source import Definition
+from etude.synth.source import Definition, DefinitionNode
 from etude.synth.symptoms import report, symptoms
 from etude.synth.units import WORD
 from etude.synth.workshop import Workshop
-from etude.synth.write import identifiers, removed_parts, stubbed_parts, use, words_of
+from etude.synth.write import identifiers, removed_parts, signature, stubbed_parts, use, words_of
 
 MAX_EXAMPLES = 3  # of one feature; each further public definition adds one
 MAX_EXAMPLES_ALL = 10
 MAX_DOC_SHOWN = 2  # of a docstring's examples, of one definition
 GOLD_LINE = 30  # characters: a longer line of gold in a model's text is taken as copied
+SHORT = 120  # characters of docstrings: what they tell is not enough
 LONGER = 3.0  # a model's text may be so many times as long
 LOOKUPS = (
     "getattr",
@@ -48,8 +49,9 @@ LOOKUPS = (
     "attrgetter",
     "methodcaller",
 )
+COMMON = frozenset({*dir(object), *dir(type), *dir(lambda: None)})  # attributes that are everywhere
 TAIL = "Every other test must keep passing. Change source files only: tests and configuration are not taken over."
-BUG = "bug_injection"
+BUG, REPLAY = "bug_injection", "commit_replay"
 Level = str  # "A" | "B" | "C"
 Complete = Callable[[str], str]
 Words = Mapping[str, frozenset[str]]
@@ -75,23 +77,24 @@ def instruction(
         parts = report(seen, proof.proposal.symbols, level)
         parts += use(proof, tests)[:1] if level == "A" else []
     elif level == "A":
-        parts = [*_preface(proof), *removed_parts(index, proof), *stubbed_parts(proof), *use(proof, tests)]
+        left = _changed(proof) if kind == REPLAY else stubbed_parts(proof)
+        parts = [*_preface(proof), *removed_parts(index, proof), *left, *use(proof, tests)]
     else:
         examples = _examples(index, proof, tests)
-        told = [prose(definition.node) for definition in proof.proposal.symbols]
-        if not examples and not any(told) and not visible:
-            visible = 1 / len(tests) if tests else 0.0  # nothing else says what it does
+        told = [prose(definition.node) for definition in _told_about(index, proof)]
+        if not examples and sum(map(len, told)) < SHORT and not visible:
+            visible = 1 / len(tests) if tests else 0.0  # too little says what it does
         parts = [*_preface(proof), *(_names_and_behaviour(proof, index) if level == "B" else _behaviour(workshop, proof))]
         parts += [*examples, *_access(index, proof, tests)]
-    shown = choose_visible(tests, visible)
+    quoted = _quoted(index, choose_visible(tests, visible))
     text = "\n\n".join(parts)
-    if complete is not None:
-        needed = missing_identifiers(workshop, proof, tests, words, "")
-        text, _ = improve(text, needed, gold_lines(index, proof), complete)
-    text += "".join(f"\n\n{part}" for part in _quoted(index, shown))
-    extra = missing_identifiers(workshop, proof, tests, words, text)
+    extra = missing_identifiers(workshop, proof, tests, words, "\n\n".join((text, *quoted)))
     if extra:
         text += f"\n\nThe hidden tests also use these names: {', '.join(code(name) for name in extra)}."
+    if complete is not None:
+        needed = [name for name in missing_identifiers(workshop, proof, tests, words, "") if name in words_of(text)]
+        text, _ = improve(text, needed, gold_lines(index, proof), complete)
+    text = "\n\n".join((text, *quoted))
     return f"{text}\n\n{TAIL}\n"
 
 
@@ -110,30 +113,52 @@ def missing_identifiers(workshop: Workshop, proof: Proof, tests: Sequence[Defini
             encoding = workshop.index.sources[path].encoding if path in workshop.index.sources else "utf-8"
             after |= words_of(data.decode(encoding, "replace"))
     used: set[str] = set()
-    for node in test_nodes(workshop.index, tests):
-        used |= identifiers(node) | _looked_up(node)
+    for path, node in _with_helpers(workshop.index, tests):
+        used |= _accessed(workshop.index, path, node)
     return sorted((used & before) - after - set(dir(builtins)))
 
 
-def test_nodes(index: Index, tests: Iterable[Definition]) -> list[ast.AST]:
+def _with_helpers(index: Index, tests: Iterable[Definition]) -> list[tuple[str, ast.AST]]:
     """The tests with the helpers, fixtures and imports of their files, and of conftest.py above them, that they use by name."""
-    found: dict[ast.AST, None] = {}
+    found: dict[ast.AST, str] = {}
     waiting: list[tuple[str, ast.AST]] = [(test.path, test.node) for test in tests]
     while waiting:
         path, node = waiting.pop()
         if node in found:
             continue
-        found[node] = None
+        found[node] = path
         names = identifiers(node) | {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
         parents = [str(parent / "conftest.py") for parent in PurePosixPath(path).parents]
         for place in (path, *(each for each in parents if each in index.scopes and each != path)):
             scope = index.scopes[place]
             for name in names & scope.nodes.keys():
                 waiting += [(place, other) for other in scope.nodes[name]]
-    return list(found)
+    return [(path, node) for node, path in found.items()]
 
 
-test_nodes.__test__ = False  # type: ignore[attr-defined]
+def _accessed(index: Index, path: str, node: ast.AST) -> set[str]:
+    """Attributes, keywords, names that are not the node's own, and what it imports from the repository."""
+    if isinstance(node, ast.alias):
+        imported = index.scopes[path].imports.get(node)
+        known = imported is not None and imported.module.partition(".")[0] in index.paths
+        return set(node.name.split(".")) if known else set()
+    own = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+    own |= {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+    own |= {part.name for part in ast.walk(node) if isinstance(part, (DefinitionNode, ast.ExceptHandler)) and part.name}
+    found = _looked_up(node)
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and part.id not in own:
+            found.add(part.id)
+        elif isinstance(part, ast.Attribute) and part.attr not in COMMON:
+            found.add(part.attr)
+        elif isinstance(part, ast.keyword) and part.arg:
+            found.add(part.arg)
+        elif isinstance(part, (ast.Import, ast.ImportFrom)):
+            for alias in part.names:
+                module = alias.name if isinstance(part, ast.Import) else index.absolute(path, part)
+                if module.partition(".")[0] in index.paths:
+                    found.update(alias.name.split("."))
+    return found
 
 
 def _looked_up(node: ast.AST) -> set[str]:
@@ -182,31 +207,54 @@ def _preface(proof: Proof) -> list[str]:
     return [str(given)] if given else []
 
 
+def _changed(proof: Proof) -> list[str]:
+    """Level A of what a commit changed: its signatures afterwards."""
+    parts: list[str] = []
+    for path in dict.fromkeys(definition.path for definition in proof.cut.stubbed):
+        mine = [definition for definition in proof.cut.stubbed if definition.path == path]
+        outlines = "\n\n".join(f"# {definition.qualname}\n{signature(definition)} ..." for definition in mine)
+        parts.append(f"Change {', '.join(code(definition.qualname) for definition in mine)} in {code(path)}. Afterwards:")
+        parts.append(f"```python\n{outlines}\n```")
+    return parts
+
+
+def _told_about(index: Index, proof: Proof) -> list[Definition]:
+    """The symbols; before methods whose class stays, the class, as its docstring is about them."""
+    found: dict[tuple[str, int], Definition] = {}
+    for definition in proof.proposal.symbols:
+        owner = next((d for d in index.sources[definition.path].definitions if d.node is definition.owner), None)
+        if owner is not None and definition.name.startswith("__"):
+            found.setdefault(owner.key, owner)
+        found.setdefault(definition.key, definition)
+    return list(found.values())
+
+
 def _names_and_behaviour(proof: Proof, index: Index) -> list[str]:
     parts: list[str] = []
     for definitions, what in ((proof.cut.removed, "gone from"), (proof.cut.stubbed, "without a body in")):
         for path in dict.fromkeys(definition.path for definition in definitions):
             mine = [definition for definition in definitions if definition.path == path]
-            if proof.proposal.kind == "commit_replay" and definitions is proof.cut.stubbed:
+            if proof.proposal.kind == REPLAY and definitions is proof.cut.stubbed:
                 parts.append(f"These in {code(path)} are to be changed:")
             else:
                 file_gone = proof.source_changes.get(path, b"") is None
                 whole = f"The file {code(path)} is gone. It held" if file_gone else f"This is {what} {code(path)}"
                 parts.append(f"{whole}:")
             parts.append("\n".join(line for definition in mine for line in _described(index, definition, 0)))
-    return parts
+    classes = [d for d in _told_about(index, proof) if d not in proof.proposal.symbols and prose(d.node)]
+    return parts + [f"About {code(d.qualname)}: {prose(d.node)}" for d in classes]
 
 
 def _described(index: Index, definition: Definition, depth: int) -> list[str]:
     """A bullet with a definition's name and what it does, and its members below it."""
     kind = "class " if definition.is_class else ""
-    told = [prose(definition.node), parameters(definition), *facts(definition, conditions=True)]
+    told = [parameters(definition), *facts(definition, conditions=True)]
     if isinstance(definition.node, ast.ClassDef):
         bases = [code(ast.unparse(base)) for base in definition.node.bases]
-        told[1] = f"It extends {', '.join(bases)}." if bases else ""
-    body = " ".join(part for part in told if part)
+        told = [f"It extends {', '.join(bases)}."] if bases else []
+    body = with_facts(prose(definition.node), told)
     name = definition.qualname if depth == 0 else definition.name
-    lines = [f"{'  ' * depth}- {kind}{code(name)}{': ' if body else ''}" + body.replace("\n", f"\n{'  ' * (depth + 1)}")]
+    lines = [f"{'  ' * depth}- {kind}{code(name)}{': ' if body else ''}{_indented(body, '  ' * (depth + 1))}"]
     if definition.is_class:
         for member in index.sources[definition.path].definitions:
             if member.owner is definition.node and (not member.name.startswith("_") or member.name == "__init__"):
@@ -215,35 +263,38 @@ def _described(index: Index, definition: Definition, depth: int) -> list[str]:
 
 
 def _behaviour(workshop: Workshop, proof: Proof) -> list[str]:
-    public = [definition for definition in proof.proposal.symbols if not definition.name.startswith("_")]
+    about = _told_about(workshop.index, proof)
+    public = [definition for definition in about if not definition.name.startswith("_")]
     told: list[str] = []
-    for definition in public or proof.proposal.symbols:
-        inside = (
-            [d for d in workshop.index.sources[definition.path].definitions if d.owner is definition.node] if definition.is_class else []
-        )
-        sentences = [prose(definition.node), *facts(definition, conditions=False)]
-        sentences += [text for member in inside if not member.name.startswith("_") and (text := prose(member.node))]
-        text = " ".join(sentence for sentence in sentences if sentence)
+    for definition in public or about:
+        whole = definition.is_class and definition in proof.proposal.symbols
+        inside = [d for d in workshop.index.sources[definition.path].definitions if d.owner is definition.node] if whole else []
+        sentences = facts(definition, conditions=False)
+        sentences += [text.partition("\n\n")[0] for member in inside if not member.name.startswith("_") and (text := prose(member.node))]
+        text = with_facts(prose(definition.node), sentences)
         if text:
             told.append(text)
     told = list(dict.fromkeys(told))
     name = workshop.repo.name
+    if proof.proposal.kind == REPLAY:
+        new = told if proof.cut.removed or not _preface(proof) else []
+        return [f"Afterwards {name} has this:", "\n".join(f"- {_indented(text, '  ')}" for text in new)] if new else []
     if not told:
         return [f"A feature of {name} is missing. What it does shows in what follows."]
     if len(told) == 1:
         return [f"A feature of {name} is missing. Its description:", told[0]]
-    return [f"{len(told)} things that belong together are missing in {name}:", "\n".join(f"- {_indented(text)}" for text in told)]
+    return [f"{len(told)} things that belong together are missing in {name}:", "\n".join(f"- {_indented(text, '  ')}" for text in told)]
 
 
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n  ")
+def _indented(text: str, indent: str) -> str:
+    return "\n".join(indent + line if line and number else line for number, line in enumerate(text.split("\n")))
 
 
 def _examples(index: Index, proof: Proof, tests: Sequence[Definition]) -> list[str]:
     """Of docstrings first; of what hidden tests check at most half."""
     symbols = proof.proposal.symbols
     nodes = {d.key: d for s in symbols for d in index.sources[s.path].definitions if s.line <= d.line <= s.end_line}
-    wanted = {definition.name for definition in nodes.values() if not definition.name.startswith("__")}
+    wanted = {definition.name for definition in (*nodes.values(), *_told_about(index, proof)) if not definition.name.startswith("__")}
     shown = [example for d in nodes.values() for example in doc_examples(ast.get_docstring(d.node) or "")[:MAX_DOC_SHOWN]]
     checked = [example for test in tests for example in test_examples(index, test)]
     limit = min(MAX_EXAMPLES_ALL, MAX_EXAMPLES + sum(not d.name.startswith("_") for d in symbols) - 1)
@@ -265,13 +316,18 @@ def choose_examples(examples: Sequence[Example], wanted: set[str], limit: int) -
         lanes.setdefault(min(example.names & wanted, default=""), []).append(example)
     for lane in lanes.values():
         first = {relation: next(e for e in lane if e.relation == relation) for relation in dict.fromkeys(e.relation for e in lane)}
-        lane.sort(key=lambda example: example is not first[example.relation])
+        lane.sort(key=lambda example: (_is_odd(example, wanted), example is not first[example.relation]))
     chosen: list[Example] = []
     turn = 0
     while len(chosen) < limit and any(turn < len(lane) for lane in lanes.values()):
         chosen += [lane[turn] for lane in lanes.values() if turn < len(lane)]
         turn += 1
     return chosen[:limit]
+
+
+def _is_odd(example: Example, wanted: set[str]) -> bool:
+    """Compares one use with another, or looks at what only machinery needs."""
+    return "__" in example.call or bool(words_of(example.value) & wanted)
 
 
 def _access(index: Index, proof: Proof, tests: Sequence[Definition]) -> list[str]:

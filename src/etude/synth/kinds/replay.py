@@ -7,12 +7,13 @@
 
 In: a bare clone beside the workshop (`Workshop.history`, no part of any tree: nothing of it is ever seen by an agent); out: Ideas, the
 newest commits first. Merges, and commits whose change is large, touches no test or no source, are passed over. Every commit is an
-original of its own with its own five runs, made when its turn comes. Documents are the parent's because they would tell; data files are
-the commit's because its tests may read them.
+original of its own with its own five runs, made when its turn comes and one run shows that tests notice. Documents are the parent's
+because they would tell; data files are the commit's because its tests may read them.
 
 Not here: the proof (prove.py), where the clone comes from (fetch.py).
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -23,12 +24,13 @@ from pathlib import Path, PurePosixPath
 
 from etude import tree
 from etude.errors import UserError
+from etude.grade.runner import run_tests
 from etude.synth.cut import CutError
-from etude.synth.ground import Ground, lay_ground
+from etude.synth.ground import lay_workshop, measure_ground
 from etude.synth.options import BuildOptions
 from etude.synth.proposal import Idea, Made, Proposal, clean_slug, propose_change
 from etude.synth.source import Definition, Source, Unreadable, parse
-from etude.synth.workshop import Baseline, Workshop
+from etude.synth.workshop import Baseline, Workshop, write_tree
 
 KIND = "commit_replay"
 LOOKED_AT = 400  # commits
@@ -105,26 +107,20 @@ def lay_commit(history: Path, commit: Commit, folder: Path) -> dict[str, bytes |
 
 
 def _make(workshop: Workshop, history: Path, commit: Commit) -> Proposal:
-    """Five runs. CutError, Rejected."""
+    """One run, and five more where it shows that tests notice. CutError, Rejected."""
     place = workshop.scratch / f"commit-{commit.id}"
     try:
         before = lay_commit(history, commit, place)
     except (UserError, OSError) as error:
         raise CutError(f"the commit cannot be laid out: {error}") from None
-    ground = lay_ground(workshop, place)
-    return propose_commit(ground, commit, before)
-
-
-def propose_commit(ground: Ground, commit: Commit, before: Mapping[str, bytes | None]) -> Proposal:
-    workshop = ground.workshop
-    sources = set(workshop.layout.sources)
-    tests = set(workshop.layout.tests)
-    changes = {path: data for path, data in before.items() if path in sources or (_comes_back(path, data, workshop) and path not in tests)}
-    if not changes:
-        raise CutError("the commit changes no source file")
-    symbols = _symbols(workshop, changes)
+    laid = lay_workshop(workshop, place)
+    changes = source_changes(laid, before)
+    if not _is_noticed(laid, changes, [path for path in commit.changed if path in laid.layout.test_paths]):
+        raise CutError("no test that the commit changed fails on its parent's sources")
+    ground = measure_ground(laid)
+    symbols = _symbols(laid, changes)
     proposal = propose_change(
-        workshop,
+        ground.workshop,
         changes,
         kind=KIND,
         name=f"{commit.id[:12]} {commit.subject}",
@@ -135,6 +131,35 @@ def propose_commit(ground: Ground, commit: Commit, before: Mapping[str, bytes | 
         evidence={"commit": commit.id, "subject": commit.subject, "preface": commit.message},
     )
     return replace(proposal, ground=ground)
+
+
+def source_changes(laid: Workshop, before: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+    """What the parent had in the commit's sources, and sources that the commit removed. CutError where that is no change of code."""
+    sources = set(laid.layout.sources)
+    changes = {path: data for path, data in before.items() if path in sources or _comes_back(path, data, laid)}
+    if not changes:
+        raise CutError("the commit changes no source file")
+    if all(data is not None and path in sources and _is_same_code(laid.index.sources[path], data) for path, data in changes.items()):
+        raise CutError("the commit changes comments and layout only")
+    return changes
+
+
+def _is_same_code(new: Source, data: bytes) -> bool:
+    try:
+        return ast.dump(parse(new.path, data).tree) == ast.dump(new.tree)
+    except Unreadable as error:
+        raise CutError(f"the parent's {new.path} cannot be read: {error}") from None
+
+
+def _is_noticed(laid: Workshop, changes: Mapping[str, bytes | None], tests: Sequence[str]) -> bool:
+    """Whether any test of these files fails on the parent's sources, or cannot be collected there."""
+    if not tests:
+        return False
+    with laid.folder() as folder:
+        write_tree(laid.files, changes, folder / "tree", laid.bytecode)
+        with laid.open(folder / "tree") as sandbox:
+            run = run_tests(sandbox, laid.repo, paths=tests, wall_s=laid.limits.wall_s)
+    return bool(run.collect_errors) or any(outcome == "failed" for outcome in run.outcomes.values())
 
 
 def _comes_back(path: str, data: bytes | None, workshop: Workshop) -> bool:
