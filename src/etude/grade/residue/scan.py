@@ -39,6 +39,7 @@ ROWS = ("lines", "bytecode")  # five words each
 MAX_WORDS = 0.75  # what words of prose add up to at most
 OTHER_SHARE, OTHER_GRAMS = 0.2, 5  # of a removed piece's rows of words, in one file of another folder
 OTHER_CODE_SHARE = 0.5  # of its rows of names in bytecode
+OTHER_NAMES = 0.4  # of a removed piece's names, in one file of another folder
 COMMON_FILES = 12  # a word in more files of another folder says nothing
 
 
@@ -233,6 +234,7 @@ def _other_findings(name: str, files: list[tuple[str, list[_Part]]], needles: Ne
     found: list[Finding] = []
     hits: list[tuple[str, str, list[Needle]]] = []
     spread: Counter[str] = Counter()
+    names = Counter(needle.piece for needle in needles.by_feature.values() if OTHER[needle.kind])
     for path, parts in files:
         seen: set[str] = set()
         for part in _merged(parts):
@@ -248,10 +250,19 @@ def _other_findings(name: str, files: list[tuple[str, list[_Part]]], needles: Ne
         held = [piece for piece, count in rows.items() if count >= OTHER_GRAMS and count >= OTHER_SHARE * needles.pieces[piece].grams]
         held += [piece for piece, count in codes.items() if count >= OTHER_CODE_SHARE * needles.pieces[piece].code_grams]
         rare = [needle for needle in matched if needle.kind not in ROWS and spread[needle.text] <= COMMON_FILES]
-        score = sum(OTHER[needle.kind] for needle in rare)
-        if held or (score >= 1.0 and any(needle.kind in ("definition", "constant") for needle in rare)):
+        if held or _tell_together(rare, names):
             found.append(_hit(name, path, inside, [*rare, *(needle for needle in matched if needle.piece in held)], needles))
     return found
+
+
+def _tell_together(rare: list[Needle], names: Mapping[int, int]) -> bool:
+    """Several names of one removed piece, and a good part of them: a protocol's method names alone are an accident."""
+    for piece in {needle.piece for needle in rare}:
+        own = [needle for needle in rare if needle.piece == piece and OTHER[needle.kind]]
+        telling = any(needle.kind in ("definition", "constant") for needle in own)
+        if telling and sum(OTHER[needle.kind] for needle in own) >= 1.0 and len(own) >= OTHER_NAMES * names[piece]:
+            return True
+    return False
 
 
 def _merged(parts: list[_Part]) -> list[_Part]:
