@@ -28,7 +28,7 @@ from etude.grade.runner import run_tests
 from etude.synth.cut import CutError
 from etude.synth.ground import lay_workshop, measure_ground
 from etude.synth.options import BuildOptions
-from etude.synth.proposal import Idea, Made, Proposal, clean_slug, propose_change
+from etude.synth.proposal import Idea, Made, NotApplicable, Proposal, clean_slug, propose_change
 from etude.synth.source import Definition, Source, Unreadable, parse
 from etude.synth.workshop import Baseline, Workshop, write_tree
 
@@ -134,13 +134,13 @@ def _make(workshop: Workshop, history: Path, commit: Commit) -> Proposal:
 
 
 def source_changes(laid: Workshop, before: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-    """What the parent had in the commit's sources, and sources that the commit removed. CutError where that is no change of code."""
+    """What the parent had in the commit's sources, and sources that the commit removed. NotApplicable where that is no change of code."""
     sources = set(laid.layout.sources)
     changes = {path: data for path, data in before.items() if path in sources or _comes_back(path, data, laid)}
     if not changes:
-        raise CutError("the commit changes no source file")
+        raise NotApplicable("the commit changes no source file")
     if all(data is not None and path in sources and _is_same_code(laid.index.sources[path], data) for path, data in changes.items()):
-        raise CutError("the commit changes comments and layout only")
+        raise NotApplicable("the commit changes comments and layout only")
     return changes
 
 
