@@ -12,13 +12,13 @@ Not here: batching (collect.py), what tools do (tools.py), grading.
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from inspect import GEN_CREATED, getgeneratorstate
 from pathlib import Path
 
 from etude.agent.calls import parse_calls
 from etude.agent.prompt import opening_messages
-from etude.agent.tools import Bench, no_call, open_bench, run_call
+from etude.agent.tools import TOOLS, Bench, Tool, no_call, open_bench, run_call
 from etude.config import AgentConfig
 from etude.engine.protocol import Completion, Request
 from etude.errors import SandboxError
@@ -48,14 +48,16 @@ def run_agent(
     seed: int,
     temperature: float,
     hinter: Hinter | None = None,
+    tools: Mapping[str, Tool] = TOOLS,
 ) -> Agent:
     """`workspace`: what the sandbox was made from; the patch is taken against it. `hinter`: puts hints into the context (warm start only).
+    `tools`: what it may call, where that is not what an agent has that solves tasks.
 
     The same completions give the same Rollout, but for its wall time.
     """
     begun = time.monotonic()
-    bench = open_bench(sandbox, task.repo, limits=task.limits, observation_chars=limits.observation_chars)
-    opening = renderer.opening(opening_messages(task, instruction_chars=limits.instruction_chars))
+    bench = open_bench(sandbox, task.repo, limits=task.limits, observation_chars=limits.observation_chars, tools=tools)
+    opening = renderer.opening(opening_messages(task, instruction_chars=limits.instruction_chars, tools=tools))
     turns: list[Turn] = []
     error, patch = None, ""
     try:

@@ -8,7 +8,7 @@ Not here: the form of calls (calls.py), when an agent stops (loop.py), the words
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -30,6 +30,7 @@ class Bench:
     env: Mapping[str, str]
     limits: Limits  # of the sandbox, for what the model is told
     observation_chars: int
+    tools: Mapping[str, "Tool"] = field(default_factory=lambda: TOOLS)
     tested: bool = False  # something ran since the last edit
     finished: bool = False
 
@@ -54,8 +55,10 @@ class ToolFailure(Exception):
         self.kind: CallError = kind
 
 
-def open_bench(sandbox: Sandbox, repo: Repo, *, limits: Limits, observation_chars: int) -> Bench:
-    return Bench(sandbox=sandbox, env=command_env(repo), limits=limits, observation_chars=observation_chars)
+def open_bench(sandbox: Sandbox, repo: Repo, *, limits: Limits, observation_chars: int, tools: Mapping[str, Tool] | None = None) -> Bench:
+    """`tools`: other ones than an agent's that solves tasks."""
+    tools = TOOLS if tools is None else tools
+    return Bench(sandbox=sandbox, env=command_env(repo), limits=limits, observation_chars=observation_chars, tools=tools)
 
 
 def command_env(repo: Repo) -> dict[str, str]:
@@ -81,7 +84,7 @@ def run_call(parsed: ParsedCall, bench: Bench) -> Observation:
     call = parsed.call
     if parsed.problem is not None:
         return _error("malformed_call", f"malformed call: {parsed.problem}", bench)
-    tool = TOOLS.get(call.name)
+    tool = bench.tools.get(call.name)
     if tool is None:
         return _error("unknown_tool", f"tool not found: {call.name[:60]}", bench)
     wrong = problem(tool.schema, call.arguments)
