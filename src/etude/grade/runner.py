@@ -210,7 +210,8 @@ def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
     codes: dict[int, tuple[str, int]] = {}
     reach: dict[str, set[tuple[str, int]]] = {}
     places: dict[str, tuple[str, int]] = {}
-    unfinished = 0
+    step: str | None = None  # a process that has not said that it is done
+    crash, unfinished = "", False
     said: int | None = None
     for kind, *rest in events:
         if kind == "items":
@@ -233,10 +234,16 @@ def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
             reach.setdefault(rest[0], set()).update(codes[number] for number in rest[1])
         elif kind == "where":
             places.setdefault(rest[0], (rest[1], rest[2]))
-        elif kind in ("step", "done"):
-            unfinished += 1 if kind == "step" else -1
-        elif kind == "exit":
-            said = rest[0]
+        elif kind == "crash":
+            crash = rest[0]
+        elif kind == "done":
+            step = None
+        elif kind in ("step", "exit"):
+            if step is not None:
+                unfinished = True
+                errors.append(f"{step or 'the runner'}: {_canonical(crash or 'the process ended before its tests did')}")
+            step, crash = (rest[0], "") if kind == "step" else (None, "")
+            said = rest[0] if kind == "exit" else None
     return TestRun(
         outcomes={id: _outcome(of_id) for id, of_id in reports.items()},
         collected=tuple(collected),

@@ -1,7 +1,7 @@
 """Inside the sandbox: run the steps of a Launch. Read as text by grade/runner.py, started by supervise.py in place of pytest's child.
 
 Standard library only. Each step is a process of its own; it gets its configuration and the nonce on standard input and writes events to
-the inherited pipe. This process itself sends ["step", number] before each step with tests, ["error", path, message] for one that could
+the inherited pipe. This process itself sends ["step", path] before each step with tests, ["error", path, message] for one that could
 not begin or whose build failed, and ["exit", code] at its end; the host counts the steps that said ["done"].
 
 In: argv[1] the descriptor of the pipe; standard input JSON {"nonce", "steps", "env", "links"}. Out: events.
@@ -37,11 +37,11 @@ def main() -> None:
         except OSError as error:
             send(["error", place, f"cannot be linked: {error.strerror}"])
     code = 0
-    for number, step in enumerate(config["steps"]):
+    for step in config["steps"]:
         if step["path"] and not os.path.exists(step["path"]):  # a test file that went with a feature
             continue
         if step["tests"]:
-            send(["step", number])
+            send(["step", step["path"]])
         status, said = run(step, fd, nonce)
         if status and not step["tests"]:
             send(["error", step["path"] or step["argv"][0], said or f"ended with code {status}"])

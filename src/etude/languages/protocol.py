@@ -21,6 +21,7 @@ The events of a test process, one line each, the nonce, a space, JSON (the same 
                                  passed and a "teardown" that passed, both after its "start"
     ["error", path, message]     a file that cannot be loaded
     ["code", number, path, offset] ["reach", id, numbers]  only traced: which definitions ran in a test
+    ["crash", message]           an exception that nobody caught: told only if the process does not come to its end
     ["done"]                     this process came to its own end: the last event of every step with tests
 
 Ids are `path::title`, titles of nested groups joined by " > ". Tests with equal ids count as one, with the worst of their outcomes.

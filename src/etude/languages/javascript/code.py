@@ -358,8 +358,8 @@ def _test_name(call: "Node") -> str | None:
     while node is not None and node.type in ("call_expression", "member_expression"):
         if node.type == "member_expression":
             member = node.child_by_field_name("property")
-            if member is not None and text_of(member) in ("test", "it", "describe"):
-                return text_of(member)
+            if member is not None and text_of(member) in ("test", "it", "describe"):  # not `pattern.test(text)`
+                return text_of(member) if any(child.type in FUNCTIONS for child in arguments.named_children) else None
             node = node.child_by_field_name("object")
         else:
             node = node.child_by_field_name("function")

@@ -16,8 +16,7 @@ const active = new Map() // id -> numbers of the definitions that ran in it
 let outside = new Set()
 let owner = '<collect>' // of what runs outside every test
 let lingering = null // a test that ended: what runs until the next one starts is its own, such as its afterEach
-let ended = false
-let crash = ''
+let crashes = 0
 
 function send (event) {
   let data = from(`${nonce} ${stringify(event)}\n`)
@@ -66,14 +65,15 @@ afterEach((t) => {
   else lingering = id
 })
 
-process.on('uncaughtExceptionMonitor', (error) => { crash ||= firstLine(error) })
+process.on('uncaughtExceptionMonitor', (error) => {
+  if (crashes++ < 20) send(['crash', firstLine(error)])
+})
 process.on('exit', () => {
   if (codes) {
     flush(lingering)
     for (const id of [...active.keys()]) flush(id)
     if (outside.size) send(['reach', owner, [...outside]])
   }
-  if (!ended) send(['error', path, crash || 'the process ended before its tests did'])
 })
 
 function firstLine (error) {
@@ -104,7 +104,5 @@ export default async function * report (source) {
     send(['report', id, 'call', outcome, todo, (data.details?.duration_ms ?? 0) / 1000, failed ? firstLine(data.details?.error) : ''])
     send(['report', id, 'teardown', 'passed', false, 0, ''])
   }
-  ended = true
-  if (crash && !titles.length) send(['error', path, crash])
   send(['done'])
 }

@@ -1,0 +1,1 @@
+"""Java: javac and JUnit 3, 4 and 5."""
