@@ -50,6 +50,7 @@ class World:
     """Tasks and the learner. All random numbers come from its own generator."""
 
     rng: random.Random
+    gain: float = GAIN
     difficulty: dict[str, float] = field(default_factory=dict)
     skill: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
 
@@ -72,7 +73,7 @@ class World:
         if any(solved) and not all(solved):
             share = sum(solved) / GROUP
             for kind in self.skill:
-                self.skill[kind] += GAIN * 4 * share * (1 - share) * (1.0 if kind == entry.kind else TRANSFER)
+                self.skill[kind] += self.gain * 4 * share * (1 - share) * (1.0 if kind == entry.kind else TRANSFER)
         return solved
 
     def make(self, wish: Wish, known: dict[str, Entry]) -> list[Entry]:
@@ -105,9 +106,11 @@ class Run:
         return statistics.fmean(self.informative[int(begin * len(self.informative)) :])
 
 
-def simulate(way: str, seed: int, folder: Path, *, steps: int = STEPS, per_step: int = PER_STEP, count: int = TASKS) -> Run:
+def simulate(
+    way: str, seed: int, folder: Path, *, steps: int = STEPS, per_step: int = PER_STEP, count: int = TASKS, gain: float = GAIN
+) -> Run:
     """One learner. The pool's file goes into `folder`."""
-    world = World(random.Random(f"{seed}"))
+    world = World(random.Random(seed), gain)
     entries = world.entries(count)
     settings = PoolConfig(max_draws=1 if way == "pool, one epoch" else 0)
     shares: list[float] = []
