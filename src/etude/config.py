@@ -3,13 +3,14 @@
 A wrong value raises ValueError with the value, what is allowed and what to do. Symbols in the comments are those of docs/algorithms.md.
 """
 
-import json
 import math
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 import msgspec
+
+from etude.toml import require, write_toml
 
 Divergence = Literal["forward", "reverse", "jsd"]
 TeacherKind = Literal["ema", "live", "frozen"]
@@ -18,14 +19,9 @@ TurnRatio = Literal["none", "prefix", "teacher"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
-def _require(name: str, value: Any, allowed: str, ok: bool, remedy: str) -> None:
-    if not ok:
-        raise ValueError(f"{name} is {value!r}, allowed is {allowed}: {remedy}")
-
-
 def _one_of(name: str, value: Any, choices: Any) -> None:
     names = get_args(choices)
-    _require(name, value, " or ".join(repr(n) for n in names), value in names, "choose one of them")
+    require(name, value, " or ".join(repr(n) for n in names), value in names, "choose one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +43,15 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         finite = math.isfinite(self.tokens_per_rollout) and self.tokens_per_rollout > 0
-        _require("tokens_per_rollout", self.tokens_per_rollout, "a number above 0", finite, "use the usual length of a rollout")
-        _require("ratio_cap", self.ratio_cap, "1 or more (inf: no cap)", self.ratio_cap >= 1, "2 is the usual value")
+        require("tokens_per_rollout", self.tokens_per_rollout, "a number above 0", finite, "use the usual length of a rollout")
+        require("ratio_cap", self.ratio_cap, "1 or more (inf: no cap)", self.ratio_cap >= 1, "2 is the usual value")
         _one_of("reference", self.reference, Reference)
         beta = self.reference_coefficient
-        _require("reference_coefficient", beta, "0 or more", math.isfinite(beta) and beta >= 0, "0 turns the cost off")
+        require("reference_coefficient", beta, "0 or more", math.isfinite(beta) and beta >= 0, "0 turns the cost off")
         off = self.reference == "none"
-        _require("reference", self.reference, "'frozen' or 'sampler' with a coefficient", not off or beta == 0, "set both or none")
-        _require("micro_batch_tokens", self.micro_batch_tokens, "1 or more", self.micro_batch_tokens >= 1, "2048 suits a CPU")
-        _require("chunk_tokens", self.chunk_tokens, "1 or more", self.chunk_tokens >= 1, "256 keeps a chunk small")
+        require("reference", self.reference, "'frozen' or 'sampler' with a coefficient", not off or beta == 0, "set both or none")
+        require("micro_batch_tokens", self.micro_batch_tokens, "1 or more", self.micro_batch_tokens >= 1, "2048 suits a CPU")
+        require("chunk_tokens", self.chunk_tokens, "1 or more", self.chunk_tokens >= 1, "256 keeps a chunk small")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +87,16 @@ class FeedbackConfig:
     def __post_init__(self) -> None:
         _one_of("divergence", self.divergence, Divergence)
         inside = 0 < self.mix < 1
-        _require("mix", self.mix, "strictly between 0 and 1", inside, "the ends are divergence='forward' and 'reverse'")
+        require("mix", self.mix, "strictly between 0 and 1", inside, "the ends are divergence='forward' and 'reverse'")
         _one_of("teacher", self.teacher, TeacherKind)
-        _require("ema_rate", self.ema_rate, "above 0, at most 1", 0 < self.ema_rate <= 1, "teacher='frozen' is a rate of 0")
+        require("ema_rate", self.ema_rate, "above 0, at most 1", 0 < self.ema_rate <= 1, "teacher='frozen' is a rate of 0")
         for name in ("weight", "decay", "gate_margin", "token_cap"):
             value = getattr(self, name)
-            _require(name, value, "0 or more", math.isfinite(value) and value >= 0, "0 turns it off")
-        _require("warmup_steps", self.warmup_steps, "0 or more", self.warmup_steps >= 0, "0 starts at the full weight")
+            require(name, value, "0 or more", math.isfinite(value) and value >= 0, "0 turns it off")
+        require("warmup_steps", self.warmup_steps, "0 or more", self.warmup_steps >= 0, "0 starts at the full weight")
         _one_of("turn_ratio", self.turn_ratio, TurnRatio)
-        _require("turn_ratio_cap", self.turn_ratio_cap, "1 or more", self.turn_ratio_cap >= 1, "2 is the usual value")
-        _require("max_staleness", self.max_staleness, "0 or more", self.max_staleness >= 0, "0 keeps only the newest version's turns")
+        require("turn_ratio_cap", self.turn_ratio_cap, "1 or more", self.turn_ratio_cap >= 1, "2 is the usual value")
+        require("max_staleness", self.max_staleness, "0 or more", self.max_staleness >= 0, "0 keeps only the newest version's turns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +115,10 @@ class TasksConfig:
     """Only so many tasks, the easiest; 0: all."""
 
     def __post_init__(self) -> None:
-        _require("tasks.held_out_share", self.held_out_share, "0 up to 0.9", 0 <= self.held_out_share <= 0.9, "0.3 is usual")
+        require("tasks.held_out_share", self.held_out_share, "0 up to 0.9", 0 <= self.held_out_share <= 0.9, "0.3 is usual")
         _one_of("tasks.mode", self.mode, Literal["stub", "remove", "both"])
-        _require("tasks.candidates", self.candidates, "1 or more", self.candidates >= 1, "100 is enough for a small library")
-        _require("tasks.easiest", self.easiest, "0 or more", self.easiest >= 0, "0 takes all")
+        require("tasks.candidates", self.candidates, "1 or more", self.candidates >= 1, "100 is enough for a small library")
+        require("tasks.easiest", self.easiest, "0 or more", self.easiest >= 0, "0 takes all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,17 +152,17 @@ class PoolConfig:
 
     def __post_init__(self) -> None:
         _one_of("pool.draw", self.draw, Literal["pool", "uniform"])
-        _require("pool.max_draws", self.max_draws, "0 or more", self.max_draws >= 0, "1 is one epoch, 0 has no bound")
-        _require("pool.decay", self.decay, "above 0, at most 1", 0 < self.decay <= 1, "0.9 is the default")
+        require("pool.max_draws", self.max_draws, "0 or more", self.max_draws >= 0, "1 is one epoch, 0 has no bound")
+        require("pool.decay", self.decay, "above 0, at most 1", 0 < self.decay <= 1, "0.9 is the default")
         for name in ("stale_share", "unsolved_share"):
-            _require(f"pool.{name}", getattr(self, name), "0 up to 0.5", 0 <= getattr(self, name) <= 0.5, "0.1 is usual")
+            require(f"pool.{name}", getattr(self, name), "0 up to 0.5", 0 <= getattr(self, name) <= 0.5, "0.1 is usual")
         for name in ("exploration", "frontier"):
             value = getattr(self, name)
-            _require(f"pool.{name}", value, "0 or more", math.isfinite(value) and value >= 0, "see the defaults")
-        _require("pool.oversample", self.oversample, "1 up to 10", 1 <= self.oversample <= 10, "1 draws no more than asked for")
-        _require("pool.deadline_s", self.deadline_s, "above 0", math.isfinite(self.deadline_s) and self.deadline_s > 0, "600 is usual")
+            require(f"pool.{name}", value, "0 or more", math.isfinite(value) and value >= 0, "see the defaults")
+        require("pool.oversample", self.oversample, "1 up to 10", 1 <= self.oversample <= 10, "1 draws no more than asked for")
+        require("pool.deadline_s", self.deadline_s, "above 0", math.isfinite(self.deadline_s) and self.deadline_s > 0, "600 is usual")
         able = self.draw == "pool" or not self.grow
-        _require("pool.grow", self.grow, "false where tasks are drawn uniformly", able, "set pool.draw to 'pool'")
+        require("pool.grow", self.grow, "false where tasks are drawn uniformly", able, "set pool.draw to 'pool'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +176,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         _one_of("model.dtype", self.dtype, Literal["bfloat16", "float32"])
-        _require("model.threads", self.threads, "0 or more", self.threads >= 0, "0 takes one per core")
+        require("model.threads", self.threads, "0 or more", self.threads >= 0, "0 takes one per core")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,9 +200,9 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         for name in ("turns", "context_tokens", "turn_tokens", "observation_chars", "instruction_chars"):
-            _require(f"agent.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
-        _require("agent.temperature", self.temperature, "0 or more", self.temperature >= 0, "1 is what training assumes")
-        _require("agent.shaping", self.shaping, "0 up to 1", 0 <= self.shaping < 1, "0 rewards solved tasks only")
+            require(f"agent.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
+        require("agent.temperature", self.temperature, "0 or more", self.temperature >= 0, "1 is what training assumes")
+        require("agent.shaping", self.shaping, "0 up to 1", 0 <= self.shaping < 1, "0 rewards solved tasks only")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,13 +224,13 @@ class WarmupConfig:
     """Of the turns of the others: an invalid call first."""
 
     def __post_init__(self) -> None:
-        _require("warmup.steps", self.steps, "0 or more", self.steps >= 0, "0 skips the warm start")
-        _require("warmup.batch", self.batch, "1 or more", self.batch >= 1, "4 suits a laptop")
-        _require("warmup.checkpoint_every", self.checkpoint_every, "1 or more", self.checkpoint_every >= 1, "20 is the default")
-        _require("warmup.per_task", self.per_task, "1 or more", self.per_task >= 1, "5 gives hinted and unhinted ones")
-        _require("warmup.lr", self.lr, "above 0", self.lr > 0, "1e-4 suits a small model")
+        require("warmup.steps", self.steps, "0 or more", self.steps >= 0, "0 skips the warm start")
+        require("warmup.batch", self.batch, "1 or more", self.batch >= 1, "4 suits a laptop")
+        require("warmup.checkpoint_every", self.checkpoint_every, "1 or more", self.checkpoint_every >= 1, "20 is the default")
+        require("warmup.per_task", self.per_task, "1 or more", self.per_task >= 1, "5 gives hinted and unhinted ones")
+        require("warmup.lr", self.lr, "above 0", self.lr > 0, "1e-4 suits a small model")
         for name in ("hinted_share", "bad_call_rate"):
-            _require(f"warmup.{name}", getattr(self, name), "0 up to 1", 0 <= getattr(self, name) <= 1, "a share")
+            require(f"warmup.{name}", getattr(self, name), "0 up to 1", 0 <= getattr(self, name) <= 1, "a share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,13 +258,13 @@ class RLConfig:
 
     def __post_init__(self) -> None:
         for name in ("tasks_per_step", "slots", "keep_checkpoints"):
-            _require(f"rl.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
-        _require("rl.steps", self.steps, "0 or more", self.steps >= 0, "0 trains nothing")
-        _require("rl.group_size", self.group_size, "2 or more", self.group_size >= 2, "one rollout has no group to compare with")
+            require(f"rl.{name}", getattr(self, name), "1 or more", getattr(self, name) >= 1, "see the defaults")
+        require("rl.steps", self.steps, "0 or more", self.steps >= 0, "0 trains nothing")
+        require("rl.group_size", self.group_size, "2 or more", self.group_size >= 2, "one rollout has no group to compare with")
         _one_of("rl.schedule", self.schedule, Schedule)
-        _require("rl.lr", self.lr, "above 0", self.lr > 0, "1e-5 suits a small model")
-        _require("rl.max_grad_norm", self.max_grad_norm, "above 0", self.max_grad_norm > 0, "inf: no clipping")
-        _require("rl.max_hints", self.max_hints, "0 or more", self.max_hints >= 0, "0 is a reward-only run")
+        require("rl.lr", self.lr, "above 0", self.lr > 0, "1e-5 suits a small model")
+        require("rl.max_grad_norm", self.max_grad_norm, "above 0", self.max_grad_norm > 0, "inf: no clipping")
+        require("rl.max_hints", self.max_hints, "0 or more", self.max_hints >= 0, "0 is a reward-only run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,8 +274,8 @@ class EvaluateConfig:
     rollouts_per_task: int = 3
 
     def __post_init__(self) -> None:
-        _require("evaluate.tasks", self.tasks, "0 or more", self.tasks >= 0, "0 takes all")
-        _require("evaluate.rollouts_per_task", self.rollouts_per_task, "1 or more", self.rollouts_per_task >= 1, "4 is the default")
+        require("evaluate.tasks", self.tasks, "0 or more", self.tasks >= 0, "0 takes all")
+        require("evaluate.rollouts_per_task", self.rollouts_per_task, "1 or more", self.rollouts_per_task >= 1, "4 is the default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,20 +295,12 @@ class Config:
 
     def __post_init__(self) -> None:
         fits = self.agent.turn_tokens < self.agent.context_tokens
-        _require("agent.turn_tokens", self.agent.turn_tokens, "less than agent.context_tokens", fits, "give the context more room")
+        require("agent.turn_tokens", self.agent.turn_tokens, "less than agent.context_tokens", fits, "give the context more room")
 
 
 def to_toml(config: Config) -> str:
     """The resolved configuration, as the TOML that makes it again."""
-    lines = [f"seed = {config.seed}"]
-    for section in fields(config)[1:]:
-        values = getattr(config, section.name)
-        lines += ["", f"[{section.name}]", *(f"{knob.name} = {_toml(getattr(values, knob.name))}" for knob in fields(values))]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: bool | int | float | str) -> str:
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return write_toml(asdict(config))
 
 
 def from_toml(text: str) -> Config:

@@ -12,6 +12,7 @@ Not here: which keys there are (the stages' config.py).
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -142,14 +143,18 @@ def write_toml(values: Mapping[str, Any]) -> str:
 def _write(values: Mapping[str, Any], prefix: str, lines: list[str]) -> None:
     tables = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     lists = {key: value for key, value in values.items() if _of_tables(value)}
-    lines += [f"{inline(key)} = {inline(value)}" for key, value in values.items() if key not in tables and key not in lists]
+    lines += [f"{_key(key)} = {inline(value)}" for key, value in values.items() if key not in tables and key not in lists]
     for key, value in tables.items():
-        lines += ["", f"[{prefix}{inline(key)}]"]
-        _write(value, f"{prefix}{inline(key)}.", lines)
+        lines += ["", f"[{prefix}{_key(key)}]"]
+        _write(value, f"{prefix}{_key(key)}.", lines)
     for key, items in lists.items():
         for item in items:
-            lines += ["", f"[[{prefix}{inline(key)}]]"]
-            _write(item, f"{prefix}{inline(key)}.", lines)
+            lines += ["", f"[[{prefix}{_key(key)}]]"]
+            _write(item, f"{prefix}{_key(key)}.", lines)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else inline(name)
 
 
 def _of_tables(value: Any) -> bool:
@@ -159,7 +164,7 @@ def _of_tables(value: Any) -> bool:
 def inline(value: Any) -> str:
     """A value on one line. JSON's texts are TOML's, but for characters beyond 16 bits, which TOML takes as they are, and DEL."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{inline(key)} = {inline(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{_key(key)} = {inline(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(inline, value))}]"
     if isinstance(value, float):

@@ -34,7 +34,7 @@ TIERS = (
     ("__main__",),
 )
 TORCH_FREE = (
-    "types", "errors", "config", "records", "metrics", "render", "tree", "fanout", "store", "split", "runfolder",
+    "types", "errors", "toml", "config", "records", "metrics", "render", "tree", "fanout", "store", "split", "runfolder",
     "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth", "feedback", "formats", "languages", "pool", "growth",
     "engine.protocol", "collect", "evaluate", "studio", "cli",
 )  # fmt: skip
