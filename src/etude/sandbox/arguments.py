@@ -26,6 +26,7 @@ DEFAULT_ENV = {
     "PYTHONDONTWRITEBYTECODE": "1",  # else bytecode is among the changes
 }
 _TOP_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_WHEELS = "/usr/share/python-wheels"  # Debian's place for what ensurepip installs; they hold whole vendored packages
 _BASE = "/python/base"  # the interpreter's prefix, inside; /python/bin has links to it
 
 
@@ -94,7 +95,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 def _packages(prefix: str | None, virtual: str | None) -> list[str]:
     """Folders of installed packages, inside: hidden, so that a run sees its environment and not the host's."""
-    found = [path for root in ("/usr", "/usr/local") for path in _package_folders(root)]
+    found = [path for root in ("/usr", "/usr/local") for path in _package_folders(root)] + glob.glob(_WHEELS)
     if virtual is not None and _is_below(virtual, "/usr"):
         found.append(virtual)
     if prefix is not None:
@@ -104,7 +105,8 @@ def _packages(prefix: str | None, virtual: str | None) -> list[str]:
 
 
 def _package_folders(root: str) -> list[str]:
-    return [path for kind in ("site", "dist") for path in glob.glob(f"{glob.escape(root)}/lib*/python3*/{kind}-packages")]
+    kinds = ("site-packages", "dist-packages", "ensurepip/_bundled")
+    return [path for kind in kinds for path in glob.glob(f"{glob.escape(root)}/lib*/python3*/{kind}")]
 
 
 def for_command(fixed_args: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
