@@ -1,6 +1,9 @@
 """node's test runner in the real sandbox: what is reported, what is chosen, what cannot be forged."""
 
-HEAD = "const { test, it, describe, beforeEach } = require('node:test'); const assert = require('node:assert'); const fs = require('node:fs')\n"
+HEAD = (
+    "const { test, it, describe, beforeEach } = require('node:test'); "
+    "const assert = require('node:assert'); const fs = require('node:fs')\n"
+)
 
 
 def test_every_kind_of_outcome_has_an_id_and_a_place(run_node):
@@ -65,7 +68,7 @@ def test_printed_reports_an_early_exit_and_a_stray_line_give_no_pass(run_node):
 
 def test_traced_calls_belong_to_the_test_in_which_they_ran(run_node):
     files = {
-        "index.js": "globalThis.__etude?.(2); exports.one = () => { globalThis.__etude?.(0) }; exports.two = () => { globalThis.__etude?.(1) }\n",
+        "index.js": "const call = globalThis.__etude ?? (() => {}); call(2)\nexports.one = () => call(0); exports.two = () => call(1)\n",
         "test/a.test.js": HEAD + "const { one, two } = require('../index')\n"
         "describe('g', () => { beforeEach(() => two()); it('a', async () => { await null; one() }) })\ntest('b', () => { one() })\n",
     }

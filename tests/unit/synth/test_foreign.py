@@ -1,0 +1,88 @@
+"""A tiny JavaScript repository, built into tasks in the real sandbox, checked again and graded."""
+
+import pytest
+
+from etude.errors import UserError
+from etude.grade.grader import grade
+from etude.languages.choose import detect
+from etude.store import TaskStore
+from etude.synth.build import BuildOptions
+from etude.synth.check import check_task
+from etude.synth.foreign.build import build_foreign
+
+FILES = {
+    "package.json": '{"name": "@tiny/abacus", "version": "1.0.0", "scripts": {"test": "node --test"}}',
+    "index.js": "'use strict'\nconst { add } = require('./lib/add')\nconst { describeNumber } = require('./lib/words')\n\n"
+    "module.exports = {\n  add,\n  describeNumber\n}\n",
+    "lib/add.js": "'use strict'\n\n// Adds two numbers.\nfunction add (a, b) {\n  return a + b\n}\n\nmodule.exports = { add }\n",
+    "lib/words.js": "'use strict'\n\nfunction sign (x) {\n  return x < 0 ? 'negative' : 'positive'\n}\n\n"
+    "// Says what a number is.\nfunction describeNumber (x) {\n  if (x === 0) {\n    return 'zero'\n  }\n  return sign(x)\n}\n\n"
+    "module.exports = { describeNumber }\n",
+    "dist/abacus.min.js": "function describeNumber(x){return x===0?'zero':x<0?'negative':'positive'}\n",
+    "test/abacus.test.js": "'use strict'\nconst { test } = require('node:test')\nconst assert = require('node:assert')\n"
+    "const { add, describeNumber } = require('..')\n\n"
+    "test('adds', () => {\n  assert.equal(add(1, 2), 3)\n})\n\ntest('adds below zero', () => {\n  assert.equal(add(-1, -2), -3)\n})\n\n"
+    "test('adds nothing', () => {\n  assert.equal(add(0, 0), 0)\n})\n\ntest('tells the sign', () => {\n"
+    "  assert.equal(describeNumber(-1), 'negative')\n  assert.equal(describeNumber(0), 'zero')\n})\n",
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, lay_down, backend):
+    folder = tmp_path_factory.mktemp("foreign")
+    report = build_foreign(
+        str(lay_down(folder / "abacus", FILES)), folder / "tasks", options=BuildOptions(max_share=0.5, jobs=2), backend=backend
+    )
+    return report, TaskStore.open(folder / "tasks")
+
+
+def task_of(store, mode, name):
+    return next(task for task in store.tasks() if task.mode == mode and name in task.evidence["removed" if mode == "remove" else "stubbed"])
+
+
+def test_features_are_removed_and_stubbed_with_their_tests(built):
+    report, store = built
+    assert report.stable_tests == 4
+    task = task_of(store, "remove", "describeNumber")
+    assert (task.language, task.environment.runner) == ("javascript", "node")
+    assert task.fail_to_pass == ("test/abacus.test.js::tells the sign",)
+    assert len(task.pass_to_pass) == 3
+    workspace = store.workspace(task)
+    assert not (workspace / "dist").exists()
+    everything = "".join(path.read_text() for path in workspace.rglob("*.js"))
+    assert "describeNumber" not in everything
+    assert "function describeNumber (x)" in task.instruction
+    stub = task_of(store, "stub", "describeNumber")
+    assert "throw new Error('not implemented')" in (store.workspace(stub) / "lib/words.js").read_text()
+
+
+def test_a_task_holds_when_it_is_checked_again(built, backend):
+    _, store = built
+    report = check_task(task_of(store, "remove", "describeNumber"), store, backend)
+    assert report.problems == ()
+
+
+def test_gold_solves_it_and_neither_nothing_nor_a_forger_nor_a_changed_test_does(built, backend):
+    _, store = built
+    task = task_of(store, "stub", "describeNumber")
+    assert grade(task, task.gold, store=store, backend=backend).solved
+    assert not grade(task, "", store=store, backend=backend).solved
+    path = "lib/words.js"
+    head = f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1,1 +1,2 @@\n 'use strict'\n"
+    forged = grade(task, head + "+process.stdout.write('ok 1 - tells the sign\\n'); process.exit(0)\n", store=store, backend=backend)
+    assert (forged.verdict, forged.solved) == ("graded", False)
+    for path in ("test/abacus.test.js", "package.json", "node_modules/assert/index.js"):
+        patch = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+1\n"
+        verdict = grade(task, patch, store=store, backend=backend)
+        assert not verdict.solved
+        assert [refused for refused, _ in verdict.refused] == [path]
+
+
+def test_a_repository_with_another_runner_is_refused_in_one_line(tmp_path, lay_down):
+    files = {"package.json": '{"name": "x", "scripts": {"test": "mocha"}}', "index.js": "", "test/a.js": "describe('x', () => {})"}
+    with pytest.raises(UserError, match="the tests of x are run by mocha; known are node's test runner"):
+        detect(lay_down(tmp_path, files))
+
+
+def test_a_python_repository_is_not_taken_for_javascript(tmp_path, lay_down):
+    assert detect(lay_down(tmp_path, {"package.json": "{}", "pyproject.toml": "", "a.py": ""})) is None
