@@ -27,7 +27,8 @@ from etude.synth.cut import CutError
 from etude.synth.discover import Layout, discover
 from etude.synth.fetch import fetch
 from etude.synth.gates import DoesNotMatter, Gates
-from etude.synth.kinds import FINDERS
+from etude.synth.ground import Ground
+from etude.synth.kinds import FINDERS, Find
 from etude.synth.ledger import Ledger
 from etude.synth.names import Index
 from etude.synth.options import BuildOptions as BuildOptions
@@ -71,14 +72,20 @@ Report = Callable[[Progress], None]
 
 
 def build_tasks(
-    source: str, out: Path, *, options: BuildOptions = BuildOptions(), backend: Backend, progress: Report | None = None
+    source: str,
+    out: Path,
+    *,
+    options: BuildOptions = BuildOptions(),
+    backend: Backend,
+    progress: Report | None = None,
+    finders: Mapping[str, Find] = FINDERS,
 ) -> BuildReport:
     """Build the tasks of `source` into the tasks folder `out`. Raises: UserError, SandboxError."""
     say: Report = progress or (lambda _: None)
     start = time.monotonic()
-    unknown = sorted(set(options.kinds) - FINDERS.keys())
+    unknown = sorted(set(options.kinds) - finders.keys())
     if unknown:
-        raise UserError(f"no kind of task {unknown[0]!r}; there are {', '.join(FINDERS)}")
+        raise UserError(f"no kind of task {unknown[0]!r}; there are {', '.join(finders)}")
     backend.check()
     say(Progress(stage="fetch", done=0, total=1, note=source))
     with fetch(source) as fetched, tempfile.TemporaryDirectory(prefix="etude-build-") as scratch:
@@ -113,7 +120,7 @@ def build_tasks(
         ledger = Ledger(store, (__version__, digest, environment, sorted(baseline.stable), *told))
         tried = _Tried(maker, ledger, options, say)
         for kind in options.kinds:
-            tried.kind(kind)
+            tried.kind(kind, finders[kind])
     tasks, rejected = [made.task for made in tried.made.values()], tried.rejected
     if not tasks:
         first = next((f", first {name}: {why}" for name, why in rejected.items()), "")
@@ -201,11 +208,21 @@ class _Maker:
             return self.prove(smaller, folder / "second")
 
     def prove(self, proposal: Proposal, folder: Path) -> Task:
+        ground = proposal.ground
+        if ground is not None and ground.workshop is not self.workshop:
+            return self.on(ground).prove(proposal, folder)
         if self.gates:
             self.gates.refuse_duplicate(proposal)
         proof = prove_change(self.workshop, self.baseline, proposal, folder, rounds=FULL_ROUNDS if self.gates else QUICK_ROUNDS)
         task = self.assembler.assemble(proof, level=self.options.level, visible_share=self.options.visible_share)
         return self.gates.check(proof, task) if self.gates else task
+
+    def on(self, ground: Ground) -> "_Maker":
+        """The same for another original, which the store gets too."""
+        self.store.add_snapshot(ground.workshop.original)
+        gates = Gates(ground.workshop, ground.baseline, self.store, self.gates.scanner) if self.gates else None
+        assembler = Assembler(ground.workshop, self.assembler.environment, ground.baseline)
+        return _Maker(ground.workshop, ground.baseline, assembler, self.store, self.options, gates)
 
 
 class _Tried:
@@ -221,9 +238,9 @@ class _Tried:
         if "feature_deletion" in options.kinds:
             self.rows |= dict.fromkeys(options.modes, 0)
 
-    def kind(self, kind: str) -> None:
+    def kind(self, kind: str, find: Find) -> None:
         options = self.options
-        ideas = list(FINDERS[kind](self.maker.workshop, self.maker.baseline, options, tuple(self.made.values())))
+        ideas = list(find(self.maker.workshop, self.maker.baseline, options, tuple(self.made.values())))
         groups = list(dict.fromkeys(idea.group for idea in ideas))
         self.num_candidates += len(groups)
         chosen = set(groups[: options.max_candidates])

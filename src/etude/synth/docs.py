@@ -28,6 +28,8 @@ def is_document(path: str) -> bool:
 def clean_documents(files: Mapping[str, Path], gone: frozenset[str], paths: frozenset[str]) -> dict[str, bytes | None]:
     """`paths`: names of files that are gone; a list of files (SOURCES.txt) loses its lines about them."""
     found: dict[str, bytes | None] = {}
+    if not gone and not paths:
+        return found
     for path, file in files.items():
         if is_document(path) and file.stat().st_size <= MAX_BYTES:
             data = file.read_bytes()

@@ -73,10 +73,9 @@ class _Trial:
         self.workshop, self.baseline, self.proposal, self.cut = workshop, baseline, proposal, proposal.cut
         self.source_changes = proposal.source_changes
         self.orders = again
-        self.documents = _documents(workshop, proposal)
+        self.names = _lost_names(workshop, proposal)
         self.measured: dict[str, Any] = {
             "parse": {"files": len(proposal.source_changes)},
-            "documents": {"changed": sorted(self.documents)},
         }
         self.reaching = baseline.stable if proposal.tests is None else proposal.tests
         self.hidden, self.agent = folder / "hidden", folder / "agent"
@@ -127,7 +126,10 @@ class _Trial:
         closure = self.cut.closure.copy()
         feature = sorted(self.feature, key=lambda definition: definition.key)
         gone = reduce_tests(closure, self.workshop.layout.tests, feature, self.cut.culprits)
-        self.changes = {**self.source_changes, **self.documents, **render(closure, paths=self.workshop.layout.tests)}
+        changes = {**self.source_changes, **render(closure, paths=self.workshop.layout.tests)}
+        documents = clean_documents(self.workshop.files, self.names, frozenset(path for path, data in changes.items() if data is None))
+        self.measured["documents"] = {"changed": sorted(documents)}
+        self.changes = {**documents, **changes}
         shutil.rmtree(self.agent, ignore_errors=True)
         write_tree(self.workshop.files, self.changes, self.agent, self.workshop.bytecode)
         self.gone = frozenset(id for id, test in self.baseline.tests.items() if test is not None and test.key in gone)
@@ -241,18 +243,15 @@ class _Trial:
         )
 
 
-def _documents(workshop: Workshop, proposal: Proposal) -> Changes:
-    """Documents without what they say of names that no source holds any more."""
-    paths = frozenset(path for path, data in proposal.source_changes.items() if data is None)
+def _lost_names(workshop: Workshop, proposal: Proposal) -> frozenset[str]:
+    """What was removed and no source holds any more."""
     names = {inner.name for definition in proposal.cut.removed for inner in _with_members(workshop, definition)}
-    if not names and not paths:
-        return {}
     for path in workshop.layout.sources if names else ():
         source = workshop.index.sources[path]
         data = proposal.source_changes.get(path, source.data)
         if data is not None:
             names -= set(WORD.findall(data.decode(source.encoding, "replace")))
-    return clean_documents(workshop.files, frozenset(names), paths)
+    return frozenset(names)
 
 
 def _with_members(workshop: Workshop, definition: Definition) -> list[Definition]:

@@ -1,9 +1,9 @@
 """Where candidates are tried: one repository, its baseline, and runs of its tests on changed copies of it.
 
 In: a frozen original, its layout and index, a sandbox backend; out: `Workshop.open(changes)`, a sandbox on a changed copy, and
-`run_in`, a TestRun in it. The baseline is five runs of the original: plain twice, traced plain and traced reversed, shuffled. A test is
-stable if it passed in all of them; only stable tests tell anything later. In a suite that takes long, the few tests that take most of its
-time are left out after the first run: every candidate would pay for them several times.
+`run_in`, a TestRun in it. The baseline is five runs of the original: plain, traced plain and traced reversed, shuffled, and every test
+file in a process of its own. A test is stable if it passed in all of them; only stable tests tell anything later. In a suite that takes
+long, the few tests that take most of its time are left out after the first run: every candidate would pay for them several times.
 
 Not here: what is concluded from a run (prove.py), what is changed (cut.py).
 """
@@ -32,7 +32,9 @@ from etude.synth.source import Definition
 from etude.types import Limits, Repo
 
 Changes = Mapping[str, bytes | None]  # path -> new bytes, None: removed
-BASELINE: tuple[tuple[Order, bool], ...] = (("plain", False), ("plain", True), ("reversed", True), ("shuffled", False), ("plain", False))
+BASELINE: tuple[tuple[Order, bool], ...] = (("plain", False), ("plain", True), ("reversed", True), ("shuffled", False))
+MAX_ALONE = 60  # processes of the run file by file
+NUM_RUNS = len(BASELINE) + 1  # the last one file by file
 SHUFFLE_SEED = 1
 BASELINE_WALL_S = 900.0
 LONG_S = 20.0  # a suite whose tests take longer together
@@ -132,7 +134,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
     """The workshop without slow tests, and the baseline. UserError where the suite cannot be used: nothing runs, too much fails."""
     runs: list[TestRun] = []
     for number, (order, trace) in enumerate(BASELINE):
-        progress(number, len(BASELINE), f"{order}{', traced' if trace else ''}")
+        progress(number, NUM_RUNS, f"{order}{', traced' if trace else ''}")
         with workshop.open(workshop.original) as sandbox:
             if not runs:
                 modules = [m for p, m in workshop.index.modules.items() if p in workshop.layout.sources and not m.endswith("__main__")]
@@ -143,8 +145,12 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
             slow = slow_tests(runs[0].durations)
             chosen = tuple(sorted(set(runs[0].collected) - slow)) if slow else None
             workshop = replace(workshop, left_out=slow, chosen=chosen)
-    progress(len(BASELINE), len(BASELINE), "")
+    progress(len(BASELINE), NUM_RUNS, "every file alone")
+    alone = _file_by_file(workshop, runs[-1].collected)
+    progress(NUM_RUNS, NUM_RUNS, "")
     outcomes: dict[str, set[str]] = {}
+    for id in runs[-1].collected:
+        outcomes.setdefault(id, set()).add(alone.get(id, "missing"))
     for run in runs:
         for id in set(run.collected) - workshop.left_out:
             outcomes.setdefault(id, set()).add(run.outcomes.get(id, "missing"))
@@ -167,9 +173,24 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         reach=tuple(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         seconds=min(run.result.wall_s for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),
         traced_seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
-        num_runs=len(BASELINE),
+        num_runs=NUM_RUNS,
         durations=runs[0].durations,
     )
+
+
+def _file_by_file(workshop: Workshop, ids: Iterable[str]) -> dict[str, str]:
+    """Outcomes where every test file has a sandbox and a process to itself, or a few share one where there are very many."""
+    by_file: dict[str, list[str]] = {}
+    for id in ids:
+        by_file.setdefault(path_of(workshop.index, id), []).append(id)
+    share = -(-len(by_file) // MAX_ALONE)
+    files = sorted(by_file)
+    outcomes: dict[str, str] = {}
+    for start in range(0, len(files), max(1, share)):
+        with workshop.open(workshop.original) as sandbox:
+            chosen = [id for file in files[start : start + share] for id in by_file[file]]
+            outcomes |= workshop.run_in(sandbox, ids=chosen).outcomes
+    return outcomes
 
 
 def slow_tests(durations: Mapping[str, float]) -> frozenset[str]:

@@ -72,7 +72,8 @@ def features(text: bytes) -> set[int]:
 
 
 def is_text(data: bytes) -> bool:
-    return b"\0" not in data and len(data.translate(None, bytes(range(32)))) >= 0.9 * len(data)
+    odd = bytes(set(range(32)) - set(b"\t\n\r\f"))
+    return b"\0" not in data and len(data.translate(None, odd)) >= 0.9 * len(data)
 
 
 def views(data: bytes) -> Iterator[bytes]:
