@@ -44,7 +44,7 @@ class _Function:
 
 
 def find(workshop: Workshop, baseline: Baseline, options: BuildOptions, made: Sequence[Made]) -> Iterator[Idea]:
-    """Singles, doubles and triples taking turns, functions in an order that only their names decide."""
+    """Singles, doubles and triples taking turns, each beginning elsewhere among the functions, whose order only their names decide."""
     functions = _functions(workshop, baseline, options.max_share)
     callees = _callees(workshop, functions)
     lanes: list[list[tuple[_Function, ...]]] = [[], [], [], []]
@@ -60,6 +60,7 @@ def find(workshop: Workshop, baseline: Baseline, options: BuildOptions, made: Se
             for third in callees[second][:1]
             if third not in (key, second)
         ][:1]
+    lanes = [lane[start:] + lane[:start] for number, lane in enumerate(lanes) for start in [number * len(lane) // len(lanes)]]
     for turn in range(max(map(len, lanes))):
         for lane in lanes:
             if turn < len(lane):
