@@ -15,6 +15,7 @@ from etude.sandbox.protocol import ENV
 
 NODE = f"{ENV}/bin/node"
 FLAGS = ("--no-warnings", "--max-old-space-size=700")
+TEST_MS = 20_000  # of one test: what waits for something that never comes fails, and does not take the run along
 LINKS = {"node_modules": f"{ENV}/node_modules"}
 VARIABLES = {"CI": "1", "NO_COLOR": "1", "NODE_ENV": "test", "FORCE_COLOR": "0"}
 
@@ -27,7 +28,7 @@ def launch(runner: str, request: Request) -> Launch:
         steps = [Step(argv=(NODE, *FLAGS, "--input-type=module", "--eval", _text("vitest.mjs")), config=config)] if request.files else []
     else:
         module = _module("node.mjs")
-        argv = (NODE, *FLAGS, "--import", module, "--test-reporter", module, "--test-force-exit")
+        argv = (NODE, *FLAGS, "--import", module, "--test-reporter", module, "--test-force-exit", f"--test-timeout={TEST_MS}")
         steps = []
         for path in _ordered(request):
             mine = None if ids is None else [id for id in ids if id.startswith(f"{path}::")]
