@@ -16,14 +16,18 @@ def by_runner(runner: str) -> Language:
         from etude.languages.javascript import adapter
 
         return cast(Language, adapter)
-    raise UserError(f"tests of a task are run by {runner!r}, which this etude does not know; known are pytest, node, vitest")
+    if runner == "junit":
+        from etude.languages.java import adapter as java
+
+        return cast(Language, java)
+    raise UserError(f"tests of a task are run by {runner!r}, which this etude does not know; known are pytest, node, vitest, junit")
 
 
 def detect(folder: Path, name: str = "") -> Project | None:
     """The project in a folder, if it is of a language here and not of Python."""
     if any((folder / manifest).is_file() for manifest in ("pyproject.toml", "setup.py", "setup.cfg")):
         return None
-    for runner in ("node",):
+    for runner in ("node", "junit"):
         project = by_runner(runner).discover(folder, name)
         if project is not None:
             return project

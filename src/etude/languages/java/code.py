@@ -42,7 +42,7 @@ class Unit:
     root: "Node"
     package: str
     nodes: Mapping[tuple[str, int], "Node"]  # Definition.key or TestBlock.key -> its declaration
-    names: tuple["Node", ...]  # identifiers, outside package and import declarations
+    names: Mapping[str, tuple["Node", ...]]  # identifiers, outside package and import declarations
     imports: tuple["Node", ...]
 
 
@@ -57,7 +57,9 @@ def read(path: str, data: bytes, *, is_test: bool) -> Code:
     if root.has_error:
         raise Unreadable(f"syntax error at line {_first_error(root).start_point[0] + 1}")
     outside = [child for child in root.named_children if child.type not in ("package_declaration", "import_declaration")]
-    names = [node for child in outside for node in walk(child) if node.type in ("identifier", "type_identifier")]
+    names: dict[str, list[Node]] = {}
+    for node in (node for child in outside for node in walk(child) if node.type in ("identifier", "type_identifier")):
+        names.setdefault(text_of(node), []).append(node)
     package = next((text_of(child.named_children[-1]) for child in root.named_children if child.type == "package_declaration"), "")
     found = sorted(_definitions(path, data, root), key=lambda each: each[0].start)
     tests = sorted(_tests(path, data, root), key=lambda each: (each[0].start, -each[0].end)) if is_test else []
@@ -67,12 +69,12 @@ def read(path: str, data: bytes, *, is_test: bool) -> Code:
         data=data,
         definitions=() if is_test else tuple(definition for definition, _ in found),
         tests=tuple(block for block, _ in tests),
-        words=frozenset(map(text_of, names)),
+        words=frozenset(names),
         tree=Unit(
             root=root,
             package=package,
             nodes=nodes,
-            names=tuple(names),
+            names={name: tuple(nodes) for name, nodes in names.items()},
             imports=tuple(child for child in root.named_children if child.type == "import_declaration"),
         ),
     )

@@ -4,7 +4,6 @@ import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
-import java.util.Random;
 import org.junit.jupiter.api.ClassOrderer;
 import org.junit.jupiter.api.ClassOrdererContext;
 import org.junit.jupiter.api.MethodOrderer;
@@ -21,7 +20,7 @@ public final class Order implements MethodOrderer, ClassOrderer {
 
     static <T> void arrange(List<T> items) {
         if (kind.equals("reversed")) Collections.reverse(items);
-        if (kind.equals("shuffled")) Collections.shuffle(items, new Random(seed));
+        if (kind.equals("shuffled")) Collections.shuffle(items, new java.util.Random(seed));
     }
 
     @Override
