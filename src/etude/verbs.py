@@ -58,7 +58,8 @@ def show_table(table: Table) -> None:
 
 def tasks_build(source: str, out: Path, options: "BuildOptions", *, as_json: bool) -> None:
     from etude.studio.live import Live
-    from etude.synth.build import Progress, build_tasks
+    from etude.synth.build import Progress
+    from etude.synth.foreign.build import build_any
 
     with Live(f"etude tasks build: {source}", ["fetch", "baseline", "tasks"]) as view:
         stage = ""
@@ -72,7 +73,7 @@ def tasks_build(source: str, out: Path, options: "BuildOptions", *, as_json: boo
             if progress.note:
                 view.note(progress.note)
 
-        report = build_tasks(source, out, options=options, backend=Bubblewrap(), progress=tell)
+        report = build_any(source, out, options=options, backend=Bubblewrap(), progress=tell)
     if as_json:
         print(json.dumps(asdict(report)))
         return

@@ -17,7 +17,8 @@ import msgspec
 from etude.errors import SandboxError, UserError
 from etude.fanout import die_with_parent
 from etude.sandbox.bubblewrap import Bubblewrap
-from etude.synth.build import BuildOptions, Progress, build_tasks
+from etude.synth.build import BuildOptions, Progress
+from etude.synth.foreign.build import build_any
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
 def outcome(source: str, out: Path, options: BuildOptions) -> dict[str, Any]:
     """What came of it; a fault of the repository or of the sandbox is an outcome, one of ours is a traceback."""
     try:
-        report = build_tasks(source, out, options=options, backend=Bubblewrap(), progress=_tell)
+        report = build_any(source, out, options=options, backend=Bubblewrap(), progress=_tell)
     except UserError as error:
         return {"status": "refused", "message": str(error)}
     except SandboxError as error:
