@@ -15,17 +15,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from etude import __version__, tree
 from etude.errors import SandboxError, UserError
 from etude.grade.environment import make_environment
 from etude.grade.residue import Scanner
 from etude.grade.runner import is_test_path
+from etude.grade.scrub import scrub
 from etude.sandbox.protocol import Backend
-from etude.store import Pool, TaskStore
+from etude.store import TaskStore
 from etude.synth.assemble import Assembler
 from etude.synth.cut import CutError
 from etude.synth.discover import Layout, discover
-from etude.synth.fetch import fetch
+from etude.synth.fetch import Fetched, fetch
 from etude.synth.gates import DoesNotMatter, Gates
 from etude.synth.ground import Ground
 from etude.synth.kinds import FINDERS, Find
@@ -81,19 +84,37 @@ def build_tasks(
     finders: Mapping[str, Find] = FINDERS,
 ) -> BuildReport:
     """Build the tasks of `source` into the tasks folder `out`. Raises: UserError, SandboxError."""
+    backend.check()
+    (progress or (lambda _: None))(Progress(stage="fetch", done=0, total=1, note=source))
+    with fetch(source, history="commit_replay" in options.kinds) as fetched:
+        return build_fetched(fetched, out, options=options, backend=backend, progress=progress, finders=finders)
+
+
+def build_fetched(
+    fetched: Fetched,
+    out: Path,
+    *,
+    options: BuildOptions,
+    backend: Backend,
+    progress: Report | None = None,
+    finders: Mapping[str, Find] = FINDERS,
+) -> BuildReport:
+    """The same of a repository that is here."""
     say: Report = progress or (lambda _: None)
     start = time.monotonic()
     unknown = sorted(set(options.kinds) - finders.keys())
     if unknown:
         raise UserError(f"no kind of task {unknown[0]!r}; there are {', '.join(finders)}")
-    backend.check()
-    say(Progress(stage="fetch", done=0, total=1, note=source))
-    with fetch(source) as fetched, tempfile.TemporaryDirectory(prefix="etude-build-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="etude-build-") as scratch:
         layout = discover(fetched.folder, fetched.name)
-        sources, skipped = read_sources(fetched.folder, layout)
+        clean = Path(scratch, "clean")  # without caches and build products, which hold what is to be cut
+        tree.copy_tree(fetched.folder, clean)
+        scrub(clean)
+        layout = discover(clean, layout.name)
+        sources, skipped = read_sources(clean, layout)
         store = TaskStore.create(out, sources=(fetched.source,))
         environment = make_environment(layout.requirements, store.environments, under_test=layout.packages)
-        digest = store.add_snapshot(fetched.folder)
+        digest = store.add_snapshot(clean)
         layout = _without(layout, skipped)
         repo = Repo(name=layout.name, digest=digest, import_roots=layout.import_roots, test_paths=layout.test_paths, source=fetched.source)
         snapshot = tree.files(store.snapshot(repo))
@@ -108,6 +129,7 @@ def build_tasks(
             limits=Limits(wall_s=BASELINE_WALL_S),
             scratch=Path(scratch),
             bytecode=compile_files(snapshot, Path(scratch)),
+            history=fetched.history,
         )
         say(Progress(stage="fetch", done=1, total=1, note=f"{layout.name}: {len(sources)} Python files"))
         workshop, baseline = measure_baseline(
@@ -139,7 +161,8 @@ def build_tasks(
         seconds=time.monotonic() - start,
         trace_ratio=baseline.traced_seconds / baseline.seconds,
     )
-    _describe(store, report, fetched.source)
+    names = ("candidates", "tried", "valid", "rejected", "inapplicable", "skipped", "stable_tests", "dropped")  # no seconds
+    store.amend(fetched.source, {name: msgspec.to_builtins(getattr(report, name)) for name in names})
     ledger.close()
     return report
 
@@ -280,23 +303,3 @@ class _Tried:
         if self.ledger.known(idea.name) is None:
             self.ledger.add(idea.name, outcome)
         return outcome.id if isinstance(outcome, Task) else f"no task of {idea.name}: {outcome}"
-
-
-def _describe(store: TaskStore, report: BuildReport, source: str) -> None:
-    """pool.json gets what can be told again the next time: no seconds. Another build may have written it meanwhile."""
-    pool = TaskStore.open(store.path).pool
-    evidence = {
-        **pool.evidence,
-        source: {
-            "candidates": report.candidates,
-            "tried": dict(report.tried),
-            "valid": dict(report.valid),
-            "rejected": dict(report.rejected),
-            "inapplicable": dict(report.inapplicable),
-            "skipped": dict(report.skipped),
-            "stable_tests": report.stable_tests,
-            "dropped": dict(report.dropped),
-        },
-    }
-    sources = tuple(dict.fromkeys((*pool.sources, source)))
-    store.describe(Pool(sources=sources, evidence=evidence))

@@ -64,22 +64,28 @@ class Fetched:
     folder: Path
     name: str  # "" where the folder itself must say
     source: str  # for people
+    history: Path | None = None  # a bare clone with all commits, where it was asked for and there are any
 
 
 @contextmanager
-def fetch(source: str, *, pip_options: Sequence[str] = ()) -> Iterator[Fetched]:
+def fetch(source: str, *, history: bool = False, pip_options: Sequence[str] = ()) -> Iterator[Fetched]:
     """The repository, in a folder that is there until the block ends. UserError where it cannot be had.
 
+    `history`: bring the commits of a git repository too.
     `pip_options`: for a release, on top of the user's own settings, such as ("--no-index", "--find-links", folder).
     """
     path = Path(os.path.expanduser(source))  # as it is where there is no such user
     with TemporaryDirectory(prefix="etude-fetch-") as scratch:
+        bare = Path(scratch, "history")
         if path.is_dir():
-            yield Fetched(folder=path, name="", source=path.resolve().name)
+            commits = _clone(path.resolve().as_uri(), bare, "--bare") if history and (path / ".git").exists() else None
+            yield Fetched(folder=path, name="", source=path.resolve().name, history=commits)
         elif path.is_file() and source.endswith(ARCHIVES):
             yield Fetched(folder=unpack(path, Path(scratch, "tree")), name="", source=path.name)
         elif GIT_URL.fullmatch(source):
-            yield Fetched(folder=_clone(source, Path(scratch, "tree")), name=_repository_name(source), source=source)
+            commits = _clone(source, bare, "--bare") if history else None
+            folder = _clone(bare.as_uri() if history else source, Path(scratch, "tree"), "--depth", "1")
+            yield Fetched(folder=folder, name=_repository_name(source), source=source, history=commits)
         elif match := RELEASE.fullmatch(source):
             archive = _download(source, Path(scratch), pip_options)
             yield Fetched(folder=unpack(archive, Path(scratch, "tree")), name=match[1], source=f"{source} sdist")
@@ -108,11 +114,11 @@ def unpack(archive: Path, target: Path) -> Path:
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else target
 
 
-def _clone(url: str, target: Path) -> Path:
+def _clone(url: str, target: Path, *how: str) -> Path:
     if shutil.which("git") is None:
         raise UserError("git is not installed; install it, or give a folder or an archive")
     options = ["-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never", "-c", "core.symlinks=true"]
-    command = ["git", *options, "clone", "--quiet", "--depth", "1", "--no-recurse-submodules", "--", url, str(target)]
+    command = ["git", *options, "clone", "--quiet", *how, "--no-recurse-submodules", "--", url, str(target)]
     _run(command, {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}, f"git cannot clone {url}")
     return target
 

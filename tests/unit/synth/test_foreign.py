@@ -8,7 +8,7 @@ from etude.languages.choose import detect
 from etude.store import TaskStore
 from etude.synth.build import BuildOptions
 from etude.synth.check import check_task
-from etude.synth.foreign.build import build_foreign
+from etude.synth.foreign.build import build_any
 
 FILES = {
     "package.json": '{"name": "@tiny/abacus", "version": "1.0.0", "scripts": {"test": "node --test"}}',
@@ -30,7 +30,7 @@ FILES = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, lay_down, backend):
     folder = tmp_path_factory.mktemp("foreign")
-    report = build_foreign(
+    report = build_any(
         str(lay_down(folder / "abacus", FILES)), folder / "tasks", options=BuildOptions(max_share=0.5, jobs=2), backend=backend
     )
     return report, TaskStore.open(folder / "tasks")

@@ -157,6 +157,9 @@ def _refuse_size(losses: Sequence[Loss], gone: Sequence[Definition]) -> None:
     lines = sum(_code_lines(loss, d) for loss in losses for d in gone if d.path == loss.source.path)
     if lines < MIN_LINES:
         raise Refused(f"only {lines} lines of code are gone with whole definitions; at least {MIN_LINES} make a feature")
+    partial = sum(loss.partial_lines for loss in losses)
+    if partial > lines:
+        raise Refused(f"{partial} lines are gone inside of functions that stay, but only {lines} with whole definitions")
     total = sum(d.end_line - d.line + 1 for d in gone)
     if total > MAX_LINES or len(gone) > MAX_SYMBOLS:
         raise Refused(f"{len(gone)} definitions of {total} lines are gone; at most {MAX_SYMBOLS} of {MAX_LINES} lines may")

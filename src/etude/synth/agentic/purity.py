@@ -40,9 +40,10 @@ class Loss:
     left: Source | None  # None: the file is gone
     steps: int = 0
     nodes: list[ast.AST] = field(default_factory=list)  # taken away whole, or elements of what stays
-    thinned: list[tuple[ast.stmt, ast.stmt]] = field(default_factory=list)  # statements that lost elements: before and after
+    thinned: list[tuple[ast.stmt, ast.stmt]] = field(default_factory=list)  # statements whose own line lost elements: before, after
     added_lines: int = 0
     removed_lines: int = 0
+    partial_lines: int = 0  # of them in functions that stay
 
     @property
     def definitions(self) -> list[Definition]:
@@ -88,6 +89,7 @@ def refuse_partial(losses: Iterable[Loss], is_taken: Callable[[str, str], bool])
                 raise Impure(f"{what} but has nothing to do with the definitions that are gone, or is still used")
             if around is not None:
                 touched[around.key] = around
+                loss.partial_lines += ast.unparse(node).count("\n") + 1
     return [touched[key] for key in sorted(touched)]
 
 
@@ -102,11 +104,13 @@ def _same(old: object, new: object, loss: Loss) -> bool:
     if isinstance(old, ast.AST):
         if type(old) is not type(new):
             return False
-        before = len(loss.nodes)
-        if not all(_same_field(old, new, name, loss) for name in old._fields if name not in SKIPPED):
-            return False
-        simple = isinstance(old, ast.stmt) and not any(getattr(old, name, None) for name in SUITES)
-        if simple and isinstance(new, ast.stmt) and isinstance(old, ast.stmt) and len(loss.nodes) > before:
+        header = 0  # lost outside of suites
+        for name in old._fields:
+            before = len(loss.nodes)
+            if name not in SKIPPED and not _same_field(old, new, name, loss):
+                return False
+            header += len(loss.nodes) - before if name not in (*SUITES, *PARTS) else 0
+        if header and isinstance(old, ast.stmt) and isinstance(new, ast.stmt):
             loss.thinned.append((old, new))
         return True
     if isinstance(old, list):
@@ -142,7 +146,7 @@ def _same_suite(owner: ast.AST, old: list[ast.stmt], new: list[ast.stmt], name: 
         return True
     elif_part = old[0] if isinstance(owner, ast.If) and name == "orelse" and len(old) == 1 else None
     if isinstance(elif_part, ast.If) and _same_suite(owner, elif_part.orelse, new, name, loss):
-        loss.nodes += [elif_part.test, *elif_part.body]
+        loss.nodes.append(ast.copy_location(ast.If(test=elif_part.test, body=elif_part.body, orelse=[]), elif_part))
         return True
     _back(loss, mark)
     return False
@@ -211,7 +215,7 @@ def _count_lines(old: Source, new: Source, loss: Loss) -> None:
     """Raises Impure for a line that the original lacks and that no statement with fewer elements explains."""
     before = [line.rstrip() for line in old.data.splitlines()]
     after = [line.rstrip() for line in new.data.splitlines()]
-    explained = {number for _, left in loss.thinned for number in range(first_line(left), (left.end_lineno or left.lineno) + 1)}
+    explained = {number for _, left in loss.thinned for number in _header_lines(left)}
     passes = {node.lineno for node in ast.walk(new.tree) if isinstance(node, ast.Pass)}
     for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal":
@@ -226,6 +230,13 @@ def _count_lines(old: Source, new: Source, loss: Loss) -> None:
             if not (number in explained or (number in passes and re.fullmatch(rb"(.*:\s*)?pass", stripped))):
                 shown = stripped.decode(new.encoding, "replace")[:60]
                 raise Impure(f"{old.path}: the line `{shown}` is new; nothing may be added but pass, or an import and __all__ with less")
+
+
+def _header_lines(statement: ast.stmt) -> range:
+    """Of a compound statement those before its first suite, of another one all."""
+    inner = [first_line(suite[0]) for name in SUITES if isinstance(suite := getattr(statement, name, None), list) and suite]
+    start, end = first_line(statement), statement.end_lineno or statement.lineno
+    return range(start, max(start + 1, min(inner))) if inner else range(start, end + 1)
 
 
 def _first_difference(old: Source, new: Source) -> str:

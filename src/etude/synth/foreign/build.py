@@ -22,9 +22,9 @@ from etude.languages.choose import by_runner, detect
 from etude.languages.protocol import Code, Project, Unreadable
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
-from etude.synth.build import NO_IDEA, BuildOptions, BuildReport, Progress, Report, build_tasks
+from etude.synth.build import NO_IDEA, BuildOptions, BuildReport, Progress, Report, build_fetched
 from etude.synth.cut import Mode
-from etude.synth.fetch import fetch
+from etude.synth.fetch import Fetched, fetch
 from etude.synth.foreign.assemble import MEMORY_MB, Assembler
 from etude.synth.foreign.candidates import Candidate, find_candidates
 from etude.synth.foreign.prove import Inapplicable, prove
@@ -38,24 +38,24 @@ ROUNDS = {"quick": 2, "full": 3}  # runs of everything in the agent's tree
 
 
 def build_any(source: str, out: Path, *, options: BuildOptions, backend: Backend, progress: Report | None = None) -> BuildReport:
-    """Python by synth/build.py, every other language by `build_foreign`."""
-    with fetch(source) as fetched:
-        foreign = detect(fetched.folder, fetched.name) is not None
-    return (build_foreign if foreign else build_tasks)(source, out, options=options, backend=backend, progress=progress)
+    """Python by synth/build.py, every other language by `build_foreign`. Raises: UserError, SandboxError."""
+    backend.check()
+    (progress or (lambda _: None))(Progress(stage="fetch", done=0, total=1, note=source))
+    with fetch(source, history="commit_replay" in options.kinds) as fetched:
+        make = build_fetched if detect(fetched.folder, fetched.name) is None else build_foreign
+        return make(fetched, out, options=options, backend=backend, progress=progress)
 
 
 def build_foreign(
-    source: str, out: Path, *, options: BuildOptions = BuildOptions(), backend: Backend, progress: Report | None = None
+    fetched: Fetched, out: Path, *, options: BuildOptions = BuildOptions(), backend: Backend, progress: Report | None = None
 ) -> BuildReport:
-    """Raises: UserError, SandboxError."""
+    """Tasks of a repository that is here. Raises: UserError, SandboxError."""
     say: Report = progress or (lambda _: None)
     start = time.monotonic()
-    backend.check()
-    say(Progress(stage="fetch", done=0, total=1, note=source))
-    with fetch(source) as fetched, tempfile.TemporaryDirectory(prefix="etude-build-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="etude-build-") as scratch:
         project = detect(fetched.folder, fetched.name)
         if project is None:
-            raise UserError(f"{source} is of no language that etude knows")
+            raise UserError(f"{fetched.source} is of no language that etude knows")
         language = by_runner(project.runner)
         clean = _without_products(fetched.folder, Path(scratch, "clean"), language.products(fetched.folder, project))
         store = TaskStore.create(out, sources=(fetched.source,))
