@@ -96,7 +96,7 @@ ENDS = {  # at once, or where a limit is reached
     "writes outside": (at_collection("open('{outside}/written', 'w').write('x')"), "FileNotFoundError"),
     "a full disk": (at_collection("with open('/work/big', 'wb') as file:\n    while True: file.write(b'x' * 65536)"), "OSError|disk full"),
     "all of the memory": (at_collection("hoard = []\nwhile True: hoard.append(b'x' * 10**7)"), "MemoryError|out of memory|killed|timeout"),
-    "output without end": (at_collection("while True: os.write(1, b'x' * 65536)"), "timeout|killed|disk full"),
+    "output without end": (at_collection("while True: os.write(1, b'x' * 65536)"), "timeout|killed|disk full|No space left"),
     "a fork bomb": (
         at_collection("while True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)"),
         "timeout|too many processes|out of memory",
