@@ -117,8 +117,11 @@ def grown_folder(run: Path, store: TaskStore) -> Path:
     return folder
 
 
-def builder(store: TaskStore, out: Path, backend: Backend) -> Build:
-    """Builds a repository of `store` from its snapshot, every kind and mode, one sandbox at a time: training needs the other cores."""
+def builder(store: TaskStore, out: Path, backend: Backend, *, most: int = 60) -> Build:
+    """Builds a repository of `store` from its snapshot, `most` candidates of every kind, in both modes.
+
+    One sandbox at a time: training needs the other cores.
+    """
 
     def build(repo: Repo) -> None:
         from etude.synth.build import BuildOptions, build_tasks
@@ -127,6 +130,6 @@ def builder(store: TaskStore, out: Path, backend: Backend) -> Build:
         with tempfile.TemporaryDirectory(prefix="etude-grow-") as scratch:
             folder = Path(scratch, repo.name)  # a task's id begins with the folder's name
             tree.copy_tree(store.snapshot(repo), folder)
-            build_tasks(str(folder), out, options=BuildOptions(kinds=tuple(FINDERS), jobs=1), backend=backend)
+            build_tasks(str(folder), out, options=BuildOptions(kinds=tuple(FINDERS), max_candidates=most, jobs=1), backend=backend)
 
     return build

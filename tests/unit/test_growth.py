@@ -8,7 +8,6 @@ import pytest
 from etude.growth import Growth, builder, fits, grown_folder
 from etude.pool.entry import Wish
 from etude.records import encode
-from etude.store import TaskStore
 from etude.types import Symbol, Task
 
 
@@ -85,19 +84,12 @@ def test_a_repository_is_built_once_when_nothing_fits(old, tmp_path):
     assert built == ["pocket"]
 
 
-def test_what_is_built_during_a_run_uses_the_repositories_of_the_runs_tasks(tmp_path, lay_down, pocket, backend):
-    from etude.synth.build import BuildOptions, build_tasks
-
-    store_folder = tmp_path / "tasks"
-    build_tasks(
-        str(lay_down(tmp_path / "pocket", pocket)), store_folder, options=BuildOptions(modes=("stub",), max_candidates=1), backend=backend
-    )
-    store = TaskStore.open(store_folder)
-    grown = grown_folder(tmp_path, store)
-    assert grown_folder(tmp_path, store) == grown
-    first = store.tasks()[0]
-    growth = Growth((store_folder, grown), taken=lambda: [first.id], held_out=[], build=builder(store, grown, backend))
-    (made,) = growth.make(wish("remove", first.id, arm=(first.kind, first.repo.name, first.band)))
-    assert (made.mode, made.symbols) == ("remove", first.symbols)
-    assert store.workspace(made).is_dir()  # the run's own store can lay it down
-    assert len(list((store_folder / "repos").iterdir())) == 1
+def test_what_is_built_during_a_run_uses_the_repositories_of_the_runs_tasks(tmp_path, pocket_store, backend):
+    grown = grown_folder(tmp_path, pocket_store)
+    assert grown_folder(tmp_path, pocket_store) == grown
+    old = pocket_store.get("pocket-slugify")
+    growth = Growth((pocket_store.path, grown), taken=lambda: [old.id], held_out=[], build=builder(pocket_store, grown, backend, most=1))
+    (made,) = growth.make(wish("new", "", arm=("feature_deletion", "pocket", "S")))
+    assert made.repo.digest == old.repo.digest
+    assert (grown / f"{made.id}.json").is_file()
+    assert pocket_store.workspace(made).is_dir()  # the run's own store can lay it down
