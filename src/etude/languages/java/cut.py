@@ -59,12 +59,11 @@ def remove(codes: Mapping[str, Code], sources: Sequence[str], targets: Sequence[
     gone = [goals[each.key] for each in removed]
     edits: dict[str, tuple[Edit, ...] | None] = {}
     for path, code in files.items():
-        found = [removal(code.data, start, end) for start, end in ranges[path]]
         imports = _dead_imports(code, gone, files)
-        if found or imports:
+        if ranges[path] or imports:
             types = [child for child in code.tree.root.named_children if child.type in TYPES]
             whole = bool(types) and all(_is_gone(ranges[path], node.start_byte) for node in types)
-            edits[path] = None if whole else tuple(merged((*found, *imports, *_unused_imports(code, ranges[path]))))
+            edits[path] = None if whole else _edits(code, [*ranges[path], *imports, *_unused_imports(code, ranges[path])])
     return Removal(edits=edits, removed=removed, kept=tuple(each for each in tops if each.key in kept), blockers=tuple(blockers))
 
 
@@ -91,11 +90,21 @@ def remove_tests(
     for path, code in files.items():
         if path in out:
             continue
-        found = [removal(code.data, start, end) for start, end in ranges[path]]
         imports = _dead_imports(code, gone, codes)
-        if found or imports:
-            out[path] = tuple(merged((*found, *imports, *_unused_imports(code, ranges[path]))))
+        if ranges[path] or imports:
+            out[path] = _edits(code, [*ranges[path], *imports, *_unused_imports(code, ranges[path])])
     return out
+
+
+def _edits(code: Code, ranges: Iterable[tuple[int, int]]) -> tuple[Edit, ...]:
+    """Whole lines; ranges with nothing but space between them are one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and (start <= joined[-1][1] or not code.data[joined[-1][1] : start].strip()):
+            start, end = joined[-1][0], max(end, joined[-1][1])
+            joined.pop()
+        joined.append((start, end))
+    return tuple(merged(removal(code.data, start, end) for start, end in joined))
 
 
 # -- sources
@@ -124,9 +133,9 @@ def _is_gone(ranges: Iterable[tuple[int, int]], offset: int) -> bool:
     return any(start <= offset < end for start, end in ranges)
 
 
-def _dead_imports(code: Code, gone: Sequence[Target], files: Mapping[str, Code]) -> list[Edit]:
+def _dead_imports(code: Code, gone: Sequence[Target], files: Mapping[str, Code]) -> list[tuple[int, int]]:
     """Imports of types that are gone, and static ones of methods of which none of that name is left."""
-    found: list[Edit] = []
+    found: list[tuple[int, int]] = []
     for node in code.tree.imports:
         parts = text_of(node).removeprefix("import").strip().rstrip(";").split()
         path = [part.strip() for part in parts[-1].split(".")]
@@ -137,7 +146,7 @@ def _dead_imports(code: Code, gone: Sequence[Target], files: Mapping[str, Code])
             is_type = target.kind == "type" and target.name in path[len(package) :]
             is_member = parts[0] == "static" and target.kind in ("method", "field") and path[-2:] == [target.owner, target.name]
             if is_type or (is_member and not _is_left(files[target.path], target, gone)):
-                found.append(removal(code.data, node.start_byte, node.end_byte))
+                found.append((node.start_byte, node.end_byte))
                 break
     return found
 
@@ -148,9 +157,9 @@ def _is_left(code: Code, target: Target, gone: Sequence[Target]) -> bool:
     return len(same) > sum((each.path, each.owner, each.name) == (target.path, target.owner, target.name) for each in gone)
 
 
-def _unused_imports(code: Code, ranges: list[tuple[int, int]]) -> list[Edit]:
+def _unused_imports(code: Code, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Imports whose name stood only in what goes; one that a comment still names stays."""
-    found: list[Edit] = []
+    found: list[tuple[int, int]] = []
     if not ranges:
         return found
     rest = code.data
@@ -162,7 +171,7 @@ def _unused_imports(code: Code, ranges: list[tuple[int, int]]) -> list[Edit]:
         nodes = code.tree.names.get(name, ())
         unused = nodes and all(_is_gone(ranges, each.start_byte) for each in nodes)
         if unused and not re.search(rb"\b" + re.escape(name.encode()) + rb"\b", after_imports):
-            found.append(removal(code.data, node.start_byte, node.end_byte))
+            found.append((node.start_byte, node.end_byte))
     return found
 
 

@@ -48,7 +48,7 @@ def make_environment(project: Project, folder: Path, out: Path) -> Environment:
     junit = jars.junit()
     found, _ = jars.resolve(project.requirements)
     needed = [jar for jar in found if jar not in junit]
-    _refuse_own(project, needed)
+    _refuse_own(project, (*junit, *needed))
     out.mkdir(parents=True, exist_ok=True)
     settings = _settings(project)
     harness = [file.read_bytes() for file in _harness()]
@@ -111,7 +111,7 @@ def _settings(project: Project) -> str:
 
 
 def _refuse_own(project: Project, needed: Iterable[Path]) -> None:
-    """A published copy of the project among its dependencies would be the feature, ready to be taken."""
+    """A published copy of the project among its dependencies would be the feature, ready to be taken; and JUnit's classes come first."""
     own = own_classes(project)
     for jar in needed:
         if both := own & jars.classes_of(jar):

@@ -61,8 +61,9 @@ def resolve(wanted: Iterable[str]) -> tuple[list[Path], list[str]]:
 
 
 def version_of(jar: Path) -> str:
-    """name@version, from the file's name."""
-    match = re.fullmatch(r"(.+?)-(\d[\w.+~-]*)", jar.stem)
+    """name@version, from the file's name, or from that of a link beside it as Debian has them."""
+    beside = [each for each in sorted(jar.parent.glob(f"{jar.stem}-[0-9]*.jar")) if each.resolve() == jar.resolve()]
+    match = re.fullmatch(r"(.+?)-(\d[\w.+~-]*)", beside[0].stem if beside else jar.stem)
     return f"{match[1]}@{match[2]}" if match else f"{jar.stem}@?"
 
 

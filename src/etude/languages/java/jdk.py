@@ -29,11 +29,14 @@ class Jdk:
 
 @cache
 def find_jdk() -> Jdk:
+    return jdk_of(os.environ.get("JAVA_HOME"), os.environ.get("PATH", os.defpath))
+
+
+def jdk_of(java_home: str | None, path: str) -> Jdk:
     """UserError, with what to install, where there is none."""
-    told = os.environ.get("JAVA_HOME")
-    javac = shutil.which("javac", path=f"{told}/bin") if told else shutil.which("javac")
+    javac = shutil.which("javac", path=f"{java_home}/bin" if java_home else path)
     if javac is None:
-        raise UserError(f"Java needs a JDK{f', and JAVA_HOME={told} has no bin/javac' if told else ''}; {REMEDY}")
+        raise UserError(f"Java needs a JDK{f', and JAVA_HOME={java_home} has no bin/javac' if java_home else ''}; {REMEDY}")
     home = Path(os.path.realpath(javac)).parent.parent
     done = subprocess.run([str(home / "bin" / "java"), "-Xinternalversion"], capture_output=True, text=True, check=False)
     match = re.search(r"\((\d+[\w.+-]*)\)", done.stdout)

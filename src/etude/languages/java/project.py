@@ -26,7 +26,7 @@ OTHER_PARTS = frozenset({
 PACKAGE = re.compile(r"^\s*package\s+([\w.]+)\s*;", re.M)
 IMPORT = re.compile(r"^\s*import\s+(?:static\s+)?([\w.]+?)(?:\.\*)?\s*;", re.M)
 TEST_NAME = re.compile(r"^Test[A-Z0-9_]|(Test|Tests|TestCase)$")
-TEST_CODE = re.compile(r"@(?:Test|ParameterizedTest|RepeatedTest|TestFactory|TestTemplate|Theory|RunWith)\b|\bextends\s+\w*Test\w*")
+TEST_CODE = re.compile(r"@(?:Test|ParameterizedTest|RepeatedTest|TestFactory|TestTemplate|Theory|RunWith)\b|\bextends\s+[\w.]*Test\w*")
 MAX_BYTES = 2**20
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 OUR_OWN = ("junit", "org.junit", "org.hamcrest", "org.opentest4j", "org.apiguardian")
@@ -42,7 +42,7 @@ def discover(folder: Path, name: str) -> Project | None:
     java = {p: file for p, file in found.items() if p.endswith(".java") and file.stat().st_size <= MAX_BYTES}
     if not java or (not any(manifest in found for manifest in MANIFESTS) and "src" not in {path.partition("/")[0] for path in java}):
         return None
-    texts = {path: file.read_text("utf-8", "replace") for path, file in java.items() if not path.endswith(("-info.java",))}
+    texts = {path: file.read_text("utf-8", "replace") for path, file in java.items() if not path.endswith("-info.java")}
     own = name or folder.name
     encoding, wanted, artefact = _pom(folder / "pom.xml")
     roots = {path: _root(path, text) for path, text in texts.items()}
