@@ -20,7 +20,7 @@ check: setup
 	@$(PY) -m pytest tests/unit/test_imports.py
 
 bench: setup
-	@for name in feedback_cost feedback_memory feedback_ablation sandbox tasks_yield muon_traffic muon_overlap muon_balance muon_loss newton_schulz_gpu; do \
+	@for name in feedback_cost feedback_memory feedback_ablation sandbox tasks_yield pool_simulation muon_traffic muon_overlap muon_balance muon_loss newton_schulz_gpu; do \
 		echo "== $$name"; $(PY) -m benchmarks.$$name --quick || exit 1; done
 
 format:

@@ -226,6 +226,20 @@ def grade(
     raise SystemExit(tasks_grade(folder, task, patch, as_json=json))
 
 
+@tasks.command
+def pool(where: str, /, *, json: Json = False) -> None:
+    """Show what the pool of a run knows: states of tasks, pass rates, arms, wishes for new ones, alarms.
+
+    Parameters
+    ----------
+    where
+        A run folder, a pool.sqlite, or the URL of a Postgres database.
+    """
+    from etude.verbs import tasks_pool
+
+    tasks_pool(where, as_json=json)
+
+
 Run = Annotated[Path, Parameter(help="The run folder.")]
 Resume = Annotated[bool, Parameter(negative=(), help="Continue the run in this folder where it stopped.")]
 

@@ -77,7 +77,7 @@ def run_all(config: Config, path: Path, *, tasks: Path | None, title: str, again
         begun = time.monotonic()
         store = build_stage(config, run.path / "tasks", backend, view) if tasks is None else TaskStore.open(tasks)
         built_s = time.monotonic() - begun if tasks is None else 0.0
-        train_tasks, held_out = choose(store.tasks(), config)
+        train_tasks, held_out = chosen_before(run, store) or choose(store.tasks(), config)
         view.note(f"{len(train_tasks)} tasks to train on, {len(held_out)} held out, no source file in common")
         before, after = play_stages(config, run, store, backend, train_tasks, held_out, view, built_s=built_s)
         view.stage("report")
@@ -131,6 +131,15 @@ def build_stage(config: Config, folder: Path, backend: Bubblewrap, view: View) -
         build_tasks(config.tasks.source, folder, options=options, backend=backend, progress=tell)
         write_atomically(folder / "built", f"{config.tasks.source}\n")
     return TaskStore.open(folder)
+
+
+def chosen_before(run: RunFolder, store: TaskStore) -> tuple[list[Task], list[Task]] | None:
+    """What a run that is resumed trains on and holds out: its folder of tasks may have grown since."""
+    rows = run.read_json("tasks.json")
+    if not rows:
+        return None
+    train_tasks, held_out = ([store.get(row["id"]) for row in rows[side]] for side in ("train", "held_out"))
+    return train_tasks, held_out
 
 
 def choose(tasks: Sequence[Task], config: Config) -> tuple[list[Task], list[Task]]:

@@ -161,6 +161,13 @@ def tasks_show(folder: Path, task: str | None, *, gold: bool, html: Path | None)
     show_table(table)
 
 
+def tasks_pool(where: str, *, as_json: bool) -> None:
+    from etude.pool.show import show_pool
+
+    found = show_pool(where, as_json=as_json)
+    print(found) if isinstance(found, str) else Console().print(found)
+
+
 def tasks_export(folder: Path, task: str | None, out: Path, format: "Format", *, as_json: bool) -> int:
     from etude.formats.transfer import export_tasks
     from etude.studio.live import Live

@@ -145,7 +145,7 @@ def _open_postgres(url: str) -> Database:
     try:
         psycopg = importlib.import_module("psycopg")
     except ImportError:
-        raise UserError("a pool on Postgres needs psycopg: pip install 'etude[pool]', or use a file") from None
+        raise UserError("a pool on Postgres needs psycopg: pip install 'etude[postgres]', or use a file") from None
     try:
         connection = psycopg.connect(url, autocommit=True, connect_timeout=10)
     except psycopg.Error as error:
