@@ -381,6 +381,15 @@ def test_a_name_that_survives_tells_nothing(original, tree, scanner):
     assert scanner.scan(tree, needles) == ()
 
 
+def test_the_names_of_sources_tell_nothing(tmp_path, scanner):
+    before = "def test_a():\n    assert here() == 'test_quorbs.py'\n\n\ndef test_b():\n    assert 1\n"
+    original = lay(tmp_path / "original", {"tests/test_quorbs.py": before})
+    tree = lay(tmp_path / "tree", {"tests/test_quorbs.py": "def test_b():\n    assert 1\n"})
+    needles = Needles.of(original, tree, scanner)
+    assert "test_a" in {needle.text for needle in needles.by_feature.values()}
+    assert scanner.scan(tree, needles) == ()
+
+
 def test_findings_say_where_and_what(tree, needles, scanner):
     lay(tree, {"old/all.zip": zipped(inner_DOT_tar_DOT_gz=tarred("gz", WHEEL, "quorb.whl"))})
     (finding,) = scanner.scan(tree, needles)

@@ -159,7 +159,7 @@ def list_files(folder: Path) -> dict[str, Path]:
 
 
 def _survivors(files: Mapping[str, Path], grams: Sequence[Mapping[int, str]], reader: Reader) -> tuple[set[int], list[Copy], list[str]]:
-    """(features of the plain sources, copies among them, their paths)."""
+    """(features of the plain sources, their names included, copies among them, their paths)."""
     survives: set[int] = set()
     copies: list[Copy] = []
     witnesses: list[str] = []
@@ -177,7 +177,7 @@ def _survivors(files: Mapping[str, Path], grams: Sequence[Mapping[int, str]], re
         held = [copy for copy in held if copy.share >= COPY_SHARE]
         copies += held
         if not held:
-            survives |= found
+            survives |= found | set(map(hash_word, split(path.encode("utf-8", "surrogateescape"))))
             witnesses.append(path)
     return survives, copies, witnesses
 
