@@ -49,6 +49,15 @@ class NewTest {
 
     @Test void fails() { fail("a\\nb"); }
 
+    @Test void findsNoHarness() throws Exception {
+        for (var field : Class.forName("etude_.Run").getDeclaredFields()) {
+            if (!java.lang.reflect.Modifier.isStatic(field.getModifiers())) continue;
+            field.setAccessible(true);
+            assertNull(field.get(null));
+        }
+        assertEquals(-1, System.in.read());
+    }
+
     @Disabled @Test void never() {}
 
     @Test void assumes() { Assumptions.assumeTrue(false); }
@@ -117,6 +126,7 @@ def test_every_kind_of_outcome_of_three_junits(run_java):
     assert {id.partition("::")[2]: outcome for id, outcome in run.outcomes.items()} == {
         "NewTest > passes": "passed",
         "NewTest > fails": "failed",
+        "NewTest > findsNoHarness": "passed",
         "NewTest > never": "skipped",
         "NewTest > assumes": "skipped",
         "NewTest > each > a b": "passed",
@@ -136,7 +146,7 @@ def test_every_kind_of_outcome_of_three_junits(run_java):
     assert run.messages[f"{TEST}/SetupTest.java::SetupTest > t"] == "java.lang.RuntimeException: no"
     assert len(run.collect_errors) == 1
     assert run.collect_errors[0].startswith(f"{TEST}/BrokenTest.java: line 7: cannot find symbol")
-    assert run.places[f"{TEST}/NewTest.java::NewTest > each > a b"] == (f"{TEST}/NewTest.java", 22)
+    assert run.places[f"{TEST}/NewTest.java::NewTest > each > a b"] == (f"{TEST}/NewTest.java", 31)
     assert run.places[f"{TEST}/OldTest.java::OldTest > [of 1] > inherited[of 1]"] == (f"{TEST}/Base.java", 7)
 
 
