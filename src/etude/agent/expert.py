@@ -24,6 +24,7 @@ from etude.agent.loop import run_agent
 from etude.agent.policy import ScriptedPolicy, play
 from etude.agent.tools import replace_once
 from etude.config import AgentConfig
+from etude.languages.shell import shell_of
 from etude.render import Renderer
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
@@ -206,9 +207,11 @@ def _test_command(task: Task) -> str:
     """The visible test file that goes with the changed source, else the first; all tests where none is known."""
     files = sorted({test.split("::", 1)[0] for test in task.pass_to_pass})
     stems = [Path(symbol.path).stem for symbol in task.symbols]
-    fitting = [file for file in files for stem in stems if Path(file).stem in (f"test_{stem}", f"{stem}_test")]
+    fitting = [
+        file for file in files for stem in stems if Path(file).name.split(".")[0] in (f"test_{stem}", f"{stem}_test", f"{stem}Test", stem)
+    ]
     chosen = (fitting or files)[:1]
-    return " ".join(["pytest -q", *map(shlex.quote, chosen)])
+    return " ".join([shell_of(task.environment.runner).tests, *map(shlex.quote, chosen)])
 
 
 def _with_bad_calls(calls: Sequence[_Call], rng: random.Random, habits: Habits) -> list[Step]:

@@ -12,7 +12,7 @@ Not here: batching (collect.py), what tools do (tools.py), grading.
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from inspect import GEN_CREATED, getgeneratorstate
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from etude.agent.tools import TOOLS, Bench, Tool, no_call, open_bench, run_call
 from etude.config import AgentConfig
 from etude.engine.protocol import Completion, Request
 from etude.errors import SandboxError
+from etude.languages.shell import shell_of
 from etude.render import Renderer
 from etude.sandbox.protocol import Sandbox
 from etude.tree import make_patch
@@ -56,11 +57,13 @@ def run_agent(
     The same completions give the same Rollout, but for its wall time.
     """
     begun = time.monotonic()
-    bench = open_bench(sandbox, task.repo, limits=task.limits, observation_chars=limits.observation_chars, tools=tools)
     opening = renderer.opening(opening_messages(task, instruction_chars=limits.instruction_chars, tools=tools))
     turns: list[Turn] = []
-    error, patch = None, ""
+    error, patch, runner = None, "", task.environment.runner
     try:
+        bench = open_bench(
+            sandbox, task.repo, limits=task.limits, observation_chars=limits.observation_chars, tools=tools, runner=runner
+        )  # fmt: skip
         ask = _Asker(session=rollout_id, seed=seed, temperature=temperature, limits=limits, stop_ids=renderer.stop_ids)
         status = yield from _play_turns(opening, turns, bench, renderer, ask, hinter)
     except Interrupted:
@@ -69,7 +72,7 @@ def run_agent(
         status, error = "sandbox_lost", _one_line(lost)
     if status != "sandbox_lost":
         try:
-            patch, error = workspace_patch(sandbox, workspace)
+            patch, error = workspace_patch(sandbox, workspace, links=shell_of(runner).links)
         except SandboxError as lost:
             status, error = "sandbox_lost", _one_line(lost)
     return Rollout(
@@ -109,8 +112,11 @@ def usage(turns: Sequence[Turn], wall_s: float) -> Usage:
     )
 
 
-def workspace_patch(sandbox: Sandbox, workspace: Path) -> tuple[str, str | None]:
-    """Everything the agent changed as a git patch, and one line about what could not be part of it. Raises: SandboxError."""
+def workspace_patch(sandbox: Sandbox, workspace: Path, *, links: Container[str] = ()) -> tuple[str, str | None]:
+    """Everything the agent changed as a git patch, and one line about what could not be part of it. Raises: SandboxError.
+
+    `links`: those that were made for the agent are no change of its own.
+    """
     refused = []
     with tempfile.TemporaryDirectory(prefix="etude-patch-") as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
@@ -118,6 +124,8 @@ def workspace_patch(sandbox: Sandbox, workspace: Path) -> tuple[str, str | None]
         after.mkdir()
         for change in sandbox.changes():
             original = workspace / change.path
+            if change.kind == "refused" and change.path in links:
+                continue
             if change.kind == "refused":
                 refused.append(change.path)
                 continue

@@ -15,11 +15,13 @@ from typing import Any
 from etude.agent.calls import ParsedCall
 from etude.agent.output import canonical, cut, whole_lines
 from etude.agent.schema import Schema, object_schema, problem, signature
+from etude.languages.shell import shell_of
 from etude.sandbox.protocol import ENV, WORK, ExecResult, Sandbox
 from etude.types import CallError, Limits, Observation, Repo
 
 LINE_CHARS = 200  # of one line that search shows
 MAX_NUMBER = 10_000_000  # of a line number
+TESTS = "pytest -q"  # in what is told of a tool: the command that runs tests
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class Bench:
 
     sandbox: Sandbox
     env: Mapping[str, str]
+    functions: str = ""  # of the shell
     limits: Limits  # of the sandbox, for what the model is told
     observation_chars: int
     tools: Mapping[str, "Tool"] = field(default_factory=lambda: TOOLS)
@@ -55,10 +58,27 @@ class ToolFailure(Exception):
         self.kind: CallError = kind
 
 
-def open_bench(sandbox: Sandbox, repo: Repo, *, limits: Limits, observation_chars: int, tools: Mapping[str, Tool] | None = None) -> Bench:
-    """`tools`: other ones than an agent's that solves tasks."""
-    tools = TOOLS if tools is None else tools
-    return Bench(sandbox=sandbox, env=command_env(repo), limits=limits, observation_chars=observation_chars, tools=tools)
+def open_bench(
+    sandbox: Sandbox,
+    repo: Repo,
+    *,
+    limits: Limits,
+    observation_chars: int,
+    tools: Mapping[str, Tool] | None = None,
+    runner: str = "pytest",
+) -> Bench:
+    """`tools`: other ones than an agent's that solves tasks. Raises: SandboxError."""
+    shell = shell_of(runner)
+    for place, target in shell.links.items():  # what is there already stays
+        sandbox.run(["ln", "-s", "-T", "--", target, place])
+    return Bench(
+        sandbox=sandbox,
+        env={**command_env(repo), **shell.env},
+        functions=shell.functions,
+        limits=limits,
+        observation_chars=observation_chars,
+        tools=TOOLS if tools is None else tools,
+    )
 
 
 def command_env(repo: Repo) -> dict[str, str]:
@@ -207,13 +227,11 @@ def _write(bench: Bench, arguments: Mapping[str, Any]) -> Observation:
     return Observation(text=f"wrote {path}")
 
 
-# bash where there is one, as models write for it; the program `pytest` that pip installs names an interpreter of the host
-_SHELL = 'exec "$(command -v bash || command -v sh)" -c "$1"'
-_FUNCTIONS = 'pytest() { python3 -m pytest "$@"; }; '
+_SHELL = 'exec "$(command -v bash || command -v sh)" -c "$1"'  # bash where there is one, as models write for it
 
 
 def _run_command(bench: Bench, arguments: Mapping[str, Any]) -> Observation:
-    done = _run(bench, ["sh", "-c", _SHELL, "sh", _FUNCTIONS + arguments["command"]])
+    done = _run(bench, ["sh", "-c", _SHELL, "sh", bench.functions + arguments["command"]])
     bench.tested = True
     if done.status != "exited":  # where it was stopped is chance, so its output is left out
         raise ToolFailure(f"stopped: {_why(done, bench)}")
@@ -266,7 +284,7 @@ TOOLS: Mapping[str, Tool] = {
         Tool(name="search", about="grep -rn", schema=object_schema(pattern=_GIVEN, path={**_GIVEN, "optional": True}), run=_search),
         Tool(name="edit", about="replace old, found exactly once", schema=object_schema(path=_GIVEN, old=_GIVEN, new=_TEXT), run=_edit),
         Tool(name="write", about="a whole file", schema=object_schema(path=_GIVEN, content=_TEXT), run=_write),
-        Tool(name="run", about="shell, such as pytest -q", schema=object_schema(command=_GIVEN), run=_run_command),
+        Tool(name="run", about=f"shell, such as {TESTS}", schema=object_schema(command=_GIVEN), run=_run_command),
         Tool(name="finish", about="when the tests pass", schema=object_schema(message=_TEXT), run=_finish),
     )
 }

@@ -14,7 +14,8 @@ from etude import tree
 from etude.grade.filter import Rules, make_rules, refusal
 from etude.grade.grader import prepare
 from etude.synth.discover import TEST_FOLDERS
-from etude.synth.instruct import instruction, missing_identifiers
+from etude.synth.instruct import BUG, instruction, missing_identifiers
+from etude.synth.observe import observe
 from etude.synth.options import Level
 from etude.synth.proposal import FEATURE_DELETION
 from etude.synth.prove import Proof
@@ -44,7 +45,10 @@ class Assembler:
         rules = self._rules(proof)
         cut, gold = self._patches(proof, rules)
         tests = _functions(self.baseline, proof.fail_to_pass)
-        text = proposal.instruction or instruction(self.workshop, proof, tests, self.words, level=level, visible=visible_share)
+        seen = observe(self.workshop, proof.hidden_tree, tests) if proposal.kind == BUG and not proposal.instruction else None
+        text = proposal.instruction or instruction(
+            self.workshop, proof, tests, self.words, level=level, visible=visible_share, observed=seen
+        )  # fmt: skip
         missing = missing_identifiers(self.workshop, proof, tests, self.words, text)
         if missing:
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")

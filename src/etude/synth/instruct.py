@@ -22,7 +22,8 @@ from pathlib import PurePosixPath
 
 from etude.synth.behaviour import facts, parameters, prose, with_facts
 from etude.synth.examples import Example, code, doc_examples, test_examples
-from etude.synth.names import Index
+from etude.synth.names import Index, Key
+from etude.synth.observe import Observed
 from etude.synth.prove import Proof
 from etude.synth.source import Definition, DefinitionNode
 from etude.synth.symptoms import report, symptoms
@@ -66,12 +67,13 @@ def instruction(
     level: Level = "A",
     visible: float = 0.0,
     complete: Complete | None = None,
+    observed: Mapping[Key, Sequence[Observed]] | None = None,
 ) -> str:
-    """`tests`: the functions of the hidden tests; `words`: the words of every original source file."""
+    """`tests`: the functions of the hidden tests; `words`: those of every original source file; `observed`: calls that a bug changes."""
     index, kind = workshop.index, proof.proposal.kind
     if kind == BUG:
         functions = {id: test for id in proof.fail_to_pass if (test := _test_of(tests, id)) is not None}
-        seen = symptoms(index, functions, proof.messages)
+        seen = symptoms(index, functions, proof.messages, observed)
         if not visible and not any(symptom.is_clear for symptom in seen):
             visible = 1 / len(tests) if tests else 0.0  # nothing else says what is wrong
         parts = report(seen, proof.proposal.symbols, level)

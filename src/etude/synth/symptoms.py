@@ -1,10 +1,11 @@
 """A report of what a bug does: what was called, what came, what was expected. It tells no more than a user would see.
 
-In: the functions of the tests that fail, and the one line that each failed test gave; out: `Symptom`s, and as text for a level.
+In: the functions of the tests that fail, what their calls come to, and the one line that each failed test gave; out: `Symptom`s, and as
+text for a level. What was observed of a test's calls goes before its line. One crash is told once.
 
     A  names the function and its file          B  names the function            C  names neither
 
-Not here: which tests fail (prove.py), what calls they make (examples.py).
+Not here: which tests fail (prove.py), what calls they make (examples.py), what comes of them (observe.py).
 """
 
 import ast
@@ -13,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from etude.synth.examples import Example, code, test_examples
-from etude.synth.names import Index
+from etude.synth.names import Index, Key
+from etude.synth.observe import Observed
 from etude.synth.source import Definition
 
 MAX_SYMPTOMS = 6
+MAX_OBSERVED = 2  # of one test
 MAX_LISTED = 4  # calls of one test
 MAX_MESSAGE = 160  # characters
 BARE = re.compile(r"(?:AssertionError: )?assert (not )?\w+\b.*", re.DOTALL)
@@ -34,6 +37,7 @@ class Symptom:
     expected: str
     helpers: tuple[str, ...] = ()
     is_clear: bool = False  # says where to begin
+    crash: str = ""  # the exception
 
     @property
     def sentence(self) -> str:
@@ -44,17 +48,38 @@ class Symptom:
         return f"{self.came[0].upper()}{self.came[1:]}." if self.came else ""
 
 
-def symptoms(index: Index, tests: Mapping[str, Definition], messages: Mapping[str, str]) -> list[Symptom]:
+def symptoms(
+    index: Index,
+    tests: Mapping[str, Definition],
+    messages: Mapping[str, str],
+    observed: Mapping[Key, Sequence[Observed]] | None = None,
+) -> list[Symptom]:
     """`tests`: failed node id -> its function; one or two symptoms of each function, in the order of ids."""
     found: dict[str, Symptom] = {}
-    for id in sorted(messages):
-        test = tests.get(id)
-        if test is None:
-            continue
-        for symptom in _of(index, test, messages[id]):
+    seen = observed or {}
+    for id in sorted(tests):
+        test = tests[id]
+        told = [_observed(test, each) for each in seen.get(test.key, ())[:MAX_OBSERVED]]
+        if not told and id in messages:
+            told = _of(index, test, messages[id])
+        for symptom in told:
             if symptom.sentence:
                 found.setdefault(symptom.sentence, symptom)
-    return list(found.values())
+    crashes: dict[str, Symptom] = {}
+    for symptom in sorted(found.values(), key=lambda symptom: not symptom.is_clear):  # of one crash the clearest
+        crashes.setdefault(symptom.crash or symptom.sentence, symptom)
+    return [symptom for symptom in found.values() if symptom is crashes[symptom.crash or symptom.sentence]]
+
+
+def _observed(test: Definition, seen: Observed) -> Symptom:
+    example = seen.example
+    crash = seen.came if seen.verb == "raises" else ""
+    came = f"{seen.verb} {code(_short(seen.came))}" if seen.came else "gives something else"
+    if example.relation in ("gives", "raises", "is true", "is false"):
+        return _symptom(test, example, came, crash)
+    claim = code(f"{example.call} {example.relation} {example.value}")
+    said = f"{claim} {came}" if crash else f"{claim} does not hold"
+    return Symptom(test=test.qualname, called="", came=said, expected="", helpers=example.helpers, is_clear=True, crash=crash)
 
 
 def _of(index: Index, test: Definition, message: str) -> list[Symptom]:
@@ -76,14 +101,15 @@ def _of(index: Index, test: Definition, message: str) -> list[Symptom]:
         return [_symptom(test, e, "raises nothing") for e in wanted[:1]]
     if raised and raised[1] not in ("AssertionError", "Failed"):
         said = f": {_short(raised[2])}" if raised[2] else ""
-        came = f"raises {code(raised[1] + said)}"
+        crash = raised[1] + said
+        came = f"raises {code(crash)}"
         if len(examples) == 1:
-            return [_symptom(test, examples[0], came)]
+            return [_symptom(test, examples[0], came, crash)]
         calls = [e for e in examples if e.relation != "raises"][:2]
         if calls:
             listed = " or ".join(code(e.call) for e in calls)
-            return [Symptom(test=test.qualname, called="", came=f"a call like {listed} {came}", expected="", is_clear=True)]
-        return [Symptom(test=test.qualname, called="", came=f"a call {came}", expected="")]
+            return [Symptom(test=test.qualname, called="", came=f"a call like {listed} {came}", expected="", is_clear=True, crash=crash)]
+        return [Symptom(test=test.qualname, called="", came=f"a call {came}", expected="", crash=crash)]
     bare = BARE.fullmatch(message.strip())
     if bare:
         examples = [e for e in examples if e.relation == ("is false" if bare[1] else "is true")] or examples
@@ -95,14 +121,16 @@ def _of(index: Index, test: Definition, message: str) -> list[Symptom]:
     return [Symptom(test=test.qualname, called="", came=came, expected="", helpers=helpers, is_clear=True)]
 
 
-def _symptom(test: Definition, example: Example, came: str) -> Symptom:
+def _symptom(test: Definition, example: Example, came: str, crash: str = "") -> Symptom:
     expected = {
         "gives": code(example.value),
         "is true": "a true value",
         "is false": "a false value",
         "raises": f"{code(example.value)}{f' with a message that matches {code(example.match)}' if example.match else ''}",
     }.get(example.relation, f"that {code(f'{example.call} {example.relation} {example.value}')}")
-    return Symptom(test=test.qualname, called=example.call, came=came, expected=expected, helpers=example.helpers, is_clear=True)
+    return Symptom(
+        test=test.qualname, called=example.call, came=came, expected=expected, helpers=example.helpers, is_clear=True, crash=crash
+    )  # fmt: skip
 
 
 def _value(text: str) -> str | None:

@@ -1,7 +1,13 @@
-"""A tiny JavaScript repository, built into tasks in the real sandbox, checked again and graded."""
+"""A tiny JavaScript repository, built into tasks in the real sandbox, checked again, solved by an agent and graded."""
 
 import pytest
 
+from etude.agent.calls import write_call
+from etude.agent.expert import Habits, demonstrate
+from etude.agent.loop import run_agent
+from etude.agent.policy import ScriptedPolicy, play
+from etude.agent.prompt import opening_messages
+from etude.config import AgentConfig
 from etude.errors import UserError
 from etude.grade.grader import grade
 from etude.languages.choose import detect
@@ -86,3 +92,42 @@ def test_a_repository_with_another_runner_is_refused_in_one_line(tmp_path, lay_d
 
 def test_a_python_repository_is_not_taken_for_javascript(tmp_path, lay_down):
     assert detect(lay_down(tmp_path, {"package.json": "{}", "pyproject.toml": "", "a.py": ""})) is None
+
+
+def test_an_agent_solves_it_with_the_tests_at_hand(built, backend, renderer):
+    """The expert that knows gold writes it with the tools, runs node's tests, and is graded."""
+    _, store = built
+    task = task_of(store, "remove", "describeNumber")
+    (_, system), _ = opening_messages(task, instruction_chars=4000)
+    assert "run(command): shell, such as node --test\n" in system
+    still = Habits(unknown_tool=0, malformed_call=0, bad_arguments=0, edit_not_found=0, finished_untested=0)
+    rollout = demonstrate(task, store, backend, renderer, seed=0, hinted=False, habits=still)
+    assert rollout.status == "finished"
+    assert rollout.error is None  # the link to the environment's packages is no change
+    said = [observation.text for turn in rollout.segments[0].turns for observation in turn.observations]
+    assert "adds below zero" in said[-2]
+    assert "# fail 0" in said[-2]
+    assert "node_modules" not in rollout.patch
+    assert grade(task, rollout.patch, store=store, backend=backend).solved
+
+
+def test_the_shell_sees_the_packages_and_the_link_is_no_part_of_the_patch(built, backend, renderer):
+    _, store = built
+    task = task_of(store, "remove", "describeNumber")
+    commands = [
+        "readlink node_modules && node --version && echo 1 > new.js",
+        "rm node_modules && mkdir node_modules && echo 1 > node_modules/x",
+    ]
+    texts = [write_call("run", {"command": command}) for command in commands]
+    workspace = store.workspace(task)
+    for number in (1, 2):
+        with backend.open(workspace, environment=store.environment(task.environment), limits=task.limits) as sandbox:
+            limits = AgentConfig(context_tokens=100_000, turn_tokens=10_000)
+            agent = run_agent(
+                task, sandbox, renderer, workspace=workspace, limits=limits, rollout_id="r", group="g", seed=0, temperature=1.0
+            )  # fmt: skip
+            rollout = play(agent, ScriptedPolicy(texts[:number], renderer))
+        first = rollout.segments[0].turns[0].observations[0].text
+        assert first.startswith("/env/node_modules\nv"), first
+        assert [line.split(" b/")[1] for line in rollout.patch.splitlines() if line.startswith("diff ")] == ["new.js"]
+        assert rollout.error is None
