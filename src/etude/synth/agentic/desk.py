@@ -25,6 +25,7 @@ from etude.synth.source import Definition, Unreadable, parse
 from etude.synth.workshop import write_tree
 from etude.types import Observation
 
+PATIENCE = 4.0  # times the limit of a proof's run: what an agent reads must not depend on other work on the machine
 MAX_REFUSED = 4  # submissions of one run
 SUGGESTIONS = 6  # of one page
 MAX_WORDS = {"feature": 80, "summary": 600}  # characters
@@ -154,7 +155,7 @@ class Desk:
         with self.workshop.folder() as folder:
             write_tree(self.workshop.files, self.changes, folder / "tree", self.workshop.bytecode)
             with self.workshop.open(folder / "tree") as sandbox:
-                run = self.workshop.run_in(sandbox)
+                run = self.workshop.run_in(sandbox, wall_s=PATIENCE * self.workshop.limits.wall_s)
         bench.tested = True
         return Observation(text=_fitting([*self._judged(run), f"({self._test_runs} test runs left)"], bench))
 
