@@ -26,7 +26,14 @@ DEFAULT_ENV = {
     "PYTHONDONTWRITEBYTECODE": "1",  # else bytecode is among the changes
 }
 _TOP_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_WHEELS = "/usr/share/python-wheels"  # Debian's place for what ensurepip installs; they hold whole vendored packages
+_SHELVES = (  # of the system: packages of other projects, among them perhaps the one that a task is cut from
+    "/usr/share/python-wheels",
+    "/usr/share/java",
+    "/usr/share/maven-repo",
+    "/usr/share/nodejs",
+    "/usr/lib/node_modules",
+    "/usr/local/lib/node_modules",
+)
 _BASE = "/python/base"  # the interpreter's prefix, inside; /python/bin has links to it
 
 
@@ -95,7 +102,8 @@ def _is_below(path: str, folder: str) -> bool:
 
 def _packages(prefix: str | None, virtual: str | None) -> list[str]:
     """Folders of installed packages, inside: hidden, so that a run sees its environment and not the host's."""
-    found = [path for root in ("/usr", "/usr/local") for path in _package_folders(root)] + glob.glob(_WHEELS)
+    found = [path for root in ("/usr", "/usr/local") for path in _package_folders(root)]
+    found += filter(os.path.isdir, _SHELVES)
     if virtual is not None and _is_below(virtual, "/usr"):
         found.append(virtual)
     if prefix is not None:

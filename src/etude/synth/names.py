@@ -56,10 +56,11 @@ class Index:
         self.paths: dict[str, str] = {}
         for path, module in self.modules.items():
             self.paths.setdefault(module, path)
-        for path in self.modules:  # pytest puts a test's own folder on the path
-            here = PurePosixPath(path)
-            if str(here.parent / "__init__.py") not in sources:
-                self.paths.setdefault(here.stem, path)
+        for path in self.modules:  # pytest puts the folder above a test's packages on the path
+            root = PurePosixPath(path).parent
+            while str(root / "__init__.py") in sources:
+                root = root.parent
+            self.paths.setdefault(module_name(path, [str(root)]), path)
         for module in list(self.paths):  # namespace packages: folders without __init__.py, each with a path of its own kind
             parts = module.split(".")
             for stop in range(1, len(parts)):

@@ -62,8 +62,12 @@ def locate(index: Index, node_id: str) -> Definition | None:
     if not classes:
         where, node = index.resolve(path, name)
         return _definition(index, where, node)
-    qualname = ".".join(classes)
-    owners = [d for d in index.sources[path].definitions if d.qualname == qualname and d.is_class]
+    where, node = index.resolve(path, classes[0])  # defined here, or imported from another test file
+    top = _definition(index, where, node)
+    if top is None:
+        return None
+    qualname = ".".join([top.qualname, *classes[1:]])
+    owners = [d for d in index.sources[top.path].definitions if d.qualname == qualname and d.is_class]
     return _method(index, owners[-1], name, 0) if owners else None
 
 

@@ -69,6 +69,7 @@ class Baseline:
     stable: frozenset[str]  # passed in every run
     dropped: Mapping[str, str]  # every other test -> why it does not count
     imports: frozenset[str]  # modules that can be imported
+    broken: frozenset[str]  # test files that pytest cannot collect in the original either
     tests: Mapping[str, Definition | None]  # node id -> the function behind it
     reach: tuple[Mapping[str, Sequence[tuple[str, int]]], ...]  # of the traced runs
     seconds: float  # of one untraced run
@@ -169,6 +170,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         stable=stable,
         dropped=dict(sorted(dropped.items())),
         imports=imports,
+        broken=frozenset(error.split(": ")[0] for run in runs for error in run.collect_errors),
         tests={id: locate(workshop.index, id) for id in sorted(everywhere)},
         reach=tuple(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         seconds=min(run.result.wall_s for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),

@@ -46,6 +46,7 @@ FILES = {
         "def test_order():\n    assert 'SEEN' not in os.environ\n\n\n"
         "def test_breaks_order():\n    os.environ['SEEN'] = '1'\n\n\ndef test_one(): pass\ndef test_two(): pass\ndef test_three(): pass\n"
     ),
+    "tests/test_needs_more.py": "import no_such_module\n\n\ndef test_it():\n    assert no_such_module.x\n",
     "setup.py": "raise SystemExit('nobody runs this')\n",
 }
 OPTIONS = BuildOptions(max_candidates=5)

@@ -63,3 +63,19 @@ def test_slow_tests_are_left_out_of_long_suites_only():
     short = {f"t{number}": 0.1 for number in range(100)} | {"slow": 5.0}
     assert slow_tests(short) == frozenset()
     assert slow_tests(short | {"slower": 50.0}) == {"slow", "slower"}
+
+
+def test_a_test_class_of_another_test_file_is_found_by_the_name_that_pytest_gives_it(repository):
+    base = "class TestBase:\n    def test_one(self):\n        pass\n"
+    files = {
+        "src/lib/__init__.py": "",
+        "tests/group/__init__.py": "",
+        "tests/group/test_base.py": base,
+        "tests/group/test_more.py": "from group.test_base import TestBase\n\n\nclass TestMore(TestBase):\n    pass\n",
+    }
+    index = repository(files, roots=("src",)).index
+    for id in ("test_base.py::TestBase::test_one", "test_more.py::TestBase::test_one", "test_more.py::TestMore::test_one[a::b]"):
+        found = locate(index, f"tests/group/{id}")
+        assert found is not None
+        assert (found.path, found.qualname) == ("tests/group/test_base.py", "TestBase.test_one")
+    assert locate(index, "tests/group/test_more.py::TestNowhere::test_one") is None

@@ -125,7 +125,7 @@ def make_needles(original: Path, cut: Path, reader: Reader) -> Needles:
         if before != after and is_text(before) and not is_leftover(path):
             removed += _removed(path, before, after or b"")
     grams = [_grams(piece) for piece in removed]
-    survives, copies, witnesses = _survivors(new, grams, reader)
+    survives, copies, witnesses = _survivors(new, [piece.path for piece in removed], grams, reader)
     kinds = _kinds(original, old, removed)
     codes = _code_grams(old, removed)
     found: dict[int, Needle] = {}
@@ -158,8 +158,13 @@ def list_files(folder: Path) -> dict[str, Path]:
     }
 
 
-def _survivors(files: Mapping[str, Path], grams: Sequence[Mapping[int, str]], reader: Reader) -> tuple[set[int], list[Copy], list[str]]:
-    """(features of the plain sources, their names included, copies among them, their paths)."""
+def _survivors(
+    files: Mapping[str, Path], places: Sequence[str], grams: Sequence[Mapping[int, str]], reader: Reader
+) -> tuple[set[int], list[Copy], list[str]]:
+    """(features of the plain sources, their names included, copies among them, their paths).
+
+    `places`, `grams`: of each removed piece. What is like it in its own file is the author's repetition, no copy.
+    """
     survives: set[int] = set()
     copies: list[Copy] = []
     witnesses: list[str] = []
@@ -172,7 +177,7 @@ def _survivors(files: Mapping[str, Path], grams: Sequence[Mapping[int, str]], re
         held = [
             Copy(path=path, piece=number, share=sum(gram in found for gram in piece) / len(piece))
             for number, piece in enumerate(grams)
-            if len(piece) >= COPY_GRAMS
+            if len(piece) >= COPY_GRAMS and places[number] != path
         ]
         held = [copy for copy in held if copy.share >= COPY_SHARE]
         copies += held
