@@ -211,7 +211,7 @@ def build_theirs(source: str, python: str, count: int) -> tuple[Built, Theirs]:
     """Both verdicts of SWE-smith's bugs."""
     theirs = Theirs()
     options = BuildOptions(kinds=(ROW,), gates="full", jobs=1, max_candidates=None)
-    steps = {**STEPS, generate: "generate", judge_all: "its rule"}
+    steps: Mapping[Callable[..., object], str] = {**STEPS, generate: "generate", judge_all: "its rule"}
     return build(source, options, False, {ROW: finder(partial(generate, python), count, theirs)}, steps), theirs
 
 
