@@ -21,7 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.config import Dict
 
 from etude import __version__
@@ -53,6 +53,7 @@ app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  
 tasks = App(name="tasks", help="Make, prove, print and grade tasks.")
 app.command(tasks)
 
+AGENT = Group("By an agent", sort_key=1)
 Json = Annotated[bool, Parameter(negative=(), help="Print one JSON object instead of text.")]
 
 
@@ -79,6 +80,18 @@ def build(
     jobs: Annotated[int, Parameter(help="Candidates checked at a time (0: one per core; of a list: 1).")] = 0,
     workers: Annotated[int, Parameter(help="Repositories of a list at a time (0: one per core).")] = 0,
     cluster: Annotated[str, Parameter(help="Spread a list over a Ray cluster: auto, local or ray://HOST:PORT.")] = "",
+    agent: Annotated[
+        str,
+        Parameter(
+            group=AGENT, help="Who removes features: the address of an OpenAI-compatible endpoint, local, or a recorded run (.jsonl)."
+        ),
+    ] = "",
+    model: Annotated[str, Parameter(group=AGENT, help="The endpoint's model; for local, a model folder (the default model).")] = "",
+    runs: Annotated[int, Parameter(group=AGENT, help="Deletions to try.")] = 20,
+    prices: Annotated[str, Parameter(group=AGENT, help="Dollars per million tokens, IN,OUT: what it costs is counted.")] = "",
+    max_cost: Annotated[float | None, Parameter(group=AGENT, help="Dollars for one deletion.")] = None,
+    max_total_cost: Annotated[float | None, Parameter(group=AGENT, help="Dollars for all of them.")] = None,
+    key_env: Annotated[str, Parameter(group=AGENT, help="The environment variable that holds the endpoint's key.")] = "OPENAI_API_KEY",
     json: Json = False,
 ) -> None:
     """Build tasks from repositories by removing features that their tests notice. No model is needed.
@@ -94,7 +107,7 @@ def build(
         The tasks folder to make.
     """
     from etude.synth.options import BuildOptions
-    from etude.verbs import tasks_build, tasks_build_many
+    from etude.task_verbs import agent_model, tasks_build, tasks_build_many, tasks_build_with_agent
 
     file = Path(source)
     many = file.suffix == ".txt" and file.is_file()
@@ -103,6 +116,13 @@ def build(
     )
     if many:
         raise SystemExit(tasks_build_many(file, out, options, workers=workers, cluster=cluster, as_json=json))
+    if agent:
+        from etude.synth.agentic.limits import AgentLimits
+
+        brain = agent_model(agent, model, prices=prices, key=os.environ.get(key_env, ""))
+        small = {"turns": 8, "turn_tokens": 256} if agent == "local" else {}
+        limits = AgentLimits(runs=runs, dollars=max_cost, total_dollars=max_total_cost, **small)
+        raise SystemExit(tasks_build_with_agent(source, out, options, brain, limits, as_json=json))
     tasks_build(source, out, options, as_json=json)
 
 
@@ -117,7 +137,7 @@ def check(folder: Path, task: str | None = None, /, *, json: Json = False) -> No
     task
         The id of one task (all).
     """
-    from etude.verbs import tasks_check
+    from etude.task_verbs import tasks_check
 
     raise SystemExit(tasks_check(folder, task, as_json=json))
 
@@ -142,7 +162,7 @@ def show(
     gold
         Show the patch that solves it.
     """
-    from etude.verbs import tasks_show
+    from etude.task_verbs import tasks_show
 
     tasks_show(folder, task, gold=gold, html=html)
 
@@ -172,7 +192,7 @@ def export(
     out
         The folder to write into.
     """
-    from etude.verbs import tasks_export
+    from etude.task_verbs import tasks_export
 
     raise SystemExit(tasks_export(folder, task, out, format, as_json=json))
 
@@ -196,7 +216,7 @@ def import_(
     out
         The tasks folder to make, or to add to.
     """
-    from etude.verbs import tasks_import
+    from etude.task_verbs import tasks_import
 
     raise SystemExit(tasks_import(source, out, repos, check=check, as_json=json))
 
@@ -221,7 +241,7 @@ def grade(
     task
         The id of one task.
     """
-    from etude.verbs import tasks_grade
+    from etude.task_verbs import tasks_grade
 
     raise SystemExit(tasks_grade(folder, task, patch, as_json=json))
 
@@ -235,7 +255,7 @@ def pool(where: str, /, *, json: Json = False) -> None:
     where
         A run folder, a pool.sqlite, or the URL of a Postgres database.
     """
-    from etude.verbs import tasks_pool
+    from etude.task_verbs import tasks_pool
 
     tasks_pool(where, as_json=json)
 

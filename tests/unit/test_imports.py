@@ -30,6 +30,7 @@ TIERS = (
     ("studio",),
     ("demo",),
     ("verbs",),
+    ("task_verbs",),
     ("cli",),
     ("__main__",),
 )

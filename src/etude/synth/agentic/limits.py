@@ -61,7 +61,8 @@ class EndpointModel:
     """Behind an OpenAI-compatible endpoint."""
 
     def __init__(self, endpoint: Endpoint, *, prices: Prices | None = None) -> None:
-        self.name, self.prices, self.context_tokens = endpoint.model, prices, None
+        self.name, self.prices = endpoint.model, prices
+        self.context_tokens: int | None = None
         self.renderer, self.unit = plain_renderer(), BYTES_PER_TOKEN
         self._endpoint = endpoint
 
@@ -77,7 +78,8 @@ class EngineModel:
 
     def __init__(self, name: str, engine: Engine, renderer: Renderer, *, context_tokens: int | None = None) -> None:
         self.name, self.renderer, self.context_tokens = name, renderer, context_tokens
-        self.prices, self.unit = None, 1
+        self.prices: Prices | None = None
+        self.unit = 1
         self._engine, self._lock = engine, threading.Lock()
 
     def policy(self, session: str, meter: Meter, limits: AgentLimits) -> Policy:

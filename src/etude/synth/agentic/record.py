@@ -137,7 +137,8 @@ class RecordedModel:
         prices = self.record.head.get("prices")
         self.name = str(self.record.head.get("model", path.stem))
         self.prices = Prices(input=prices[0], output=prices[1]) if prices else None
-        self.renderer, self.unit, self.context_tokens = plain_renderer(), 3, None
+        self.renderer, self.unit = plain_renderer(), 3
+        self.context_tokens: int | None = None
 
     def policy(self, session: str, meter: Meter, limits: AgentLimits) -> Policy:
         turns = iter(self.record.turns)
