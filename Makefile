@@ -10,8 +10,9 @@ setup:
 demo: setup
 	@$(PY) -m etude demo
 
-test: setup
-	@$(PY) -m pytest
+test:
+	@bash scripts/setup.sh tests
+	@$(PY) -m pytest -m "$$(command -v javac >/dev/null && echo 'jdk or not jdk' || echo 'not jdk')"
 
 check: setup
 	@$(PY) -m ruff check src tests benchmarks

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv with everything that `make demo` and `make test` need, and checks the two programs from outside Python.
+# With the word `tests`: a JDK too, where it may install one.
 # Safe to run again: each step looks first. Ends with one clear line and exit code 2 where something is missing that it may not install.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,6 +22,13 @@ apt_install() { # package names
 
 command -v bwrap >/dev/null || apt_install bubblewrap
 command -v git >/dev/null || apt_install git
+if [ "${1:-}" = tests ] && ! { command -v javac && ls /usr/share/java/junit-platform-launcher*.jar; } >/dev/null 2>&1; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        apt_install default-jdk-headless junit4 junit5
+    else
+        say "no JDK with JUnit: the tests of Java are left out (sudo apt-get install default-jdk-headless junit4 junit5)"
+    fi
+fi
 
 PYTHON=${PYTHON:-python3}
 command -v "$PYTHON" >/dev/null || apt_install python3 python3-venv

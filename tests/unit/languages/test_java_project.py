@@ -8,6 +8,8 @@ from etude.languages.java.environment import make_environment
 from etude.languages.java.jdk import jdk_of
 from etude.languages.java.project import discover, products
 
+pytestmark = pytest.mark.jdk
+
 POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <groupId>org.example</groupId><artifactId>tiny</artifactId>

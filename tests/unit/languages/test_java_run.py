@@ -81,6 +81,8 @@ import org.junit.*;
 import org.junit.runner.RunWith;
 import org.junit.runners.Parameterized;
 
+pytestmark = pytest.mark.jdk
+
 @RunWith(Parameterized.class)
 public class OldTest extends Base {
     @Parameterized.Parameters(name = "of {0}")
