@@ -27,7 +27,7 @@ from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
 from etude.synth.assemble import Assembler
 from etude.synth.cut import CutError
-from etude.synth.discover import Layout, discover
+from etude.synth.discover import Layout, add_generated, discover
 from etude.synth.fetch import Fetched, fetch
 from etude.synth.gates import DoesNotMatter, Gates
 from etude.synth.ground import Ground
@@ -110,6 +110,7 @@ def build_fetched(
         clean = Path(scratch, "clean")  # without caches and build products, which hold what is to be cut
         tree.copy_tree(fetched.folder, clean)
         scrub(clean)
+        add_generated(clean)
         layout = discover(clean, layout.name)
         sources, skipped = read_sources(clean, layout)
         store = TaskStore.create(out, sources=(fetched.source,))

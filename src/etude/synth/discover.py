@@ -67,6 +67,11 @@ KNOWN = {
     **{"attr": "attrs", "dateutil": "python-dateutil", "yaml": "pyyaml", "bs4": "beautifulsoup4", "PIL": "pillow", "git": "gitpython"},
     **{"pytest_asyncio": "pytest-asyncio", "pytest_mock": "pytest-mock", "typing_extensions": "typing-extensions", "ruamel": "ruamel.yaml"},
 }
+VERSION_FILE = """\
+version = __version__ = "0.0.0"
+version_tuple = __version_tuple__ = (0, 0, 0)
+commit_id = __commit_id__ = None
+"""
 MAX_FILE_BYTES = 2 * 2**20  # a larger Python file is data
 
 
@@ -110,6 +115,27 @@ def discover(folder: Path, name: str = "") -> Layout:
         packages=tuple(sorted({top for path in sources if (top := _top(path, roots))})),
         requirements=_requirements(files, project, setup, _imported(files, tests, ""), _imported(files, (*tests, *sources), r"[ \t]*")),
     )
+
+
+def add_generated(folder: Path) -> list[str]:
+    """Write the version files that set-up code would have made and a clone lacks, as that code is not run; their paths."""
+    files = tree.files(folder)
+    project = _toml(files, "pyproject.toml")
+    scm, tools = _table(project, "tool", "setuptools_scm"), _table(project, "tool")
+    asked = [*_strings(scm.get("version_file")), *_strings(scm.get("write_to"))]
+    asked += _strings(_table(tools, "hatch", "build", "hooks", "vcs").get("version-file"))
+    asked += _strings(_table(tools, "pdm", "version").get("write_to"))
+    if "setup.py" in files:
+        text = files["setup.py"].read_text("utf-8", "replace")
+        asked += re.findall(r"""(?:write_to|version_file)["']?\s*[:=]\s*["']([^"'\n]+)["']""", text) if "use_scm_version" in text else []
+    made: list[str] = []
+    for path in dict.fromkeys(map(_clean, asked)):
+        place = folder / path
+        inside = not path.startswith("/") and ".." not in path.split("/") and place.parent.resolve().is_relative_to(folder.resolve())
+        if inside and path.endswith(".py") and path not in files and place.parent.is_dir() and not place.is_symlink():
+            place.write_text(VERSION_FILE)
+            made.append(path)
+    return made
 
 
 def _name(files: Mapping[str, Path], project: Mapping[str, Any], setup: configparser.ConfigParser) -> str:

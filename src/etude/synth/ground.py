@@ -12,7 +12,7 @@ from pathlib import Path
 
 from etude import tree
 from etude.errors import UserError
-from etude.synth.discover import Layout, discover
+from etude.synth.discover import Layout, add_generated, discover
 from etude.synth.names import Index
 from etude.synth.read import read_sources, without
 from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
@@ -42,6 +42,7 @@ def measure_ground(laid: Workshop) -> Ground:
 def lay_workshop(workshop: Workshop, folder: Path) -> Workshop:
     """Without a baseline. Rejected where nothing can be read."""
     try:
+        add_generated(folder)
         layout: Layout = discover(folder, workshop.layout.name)
         sources, skipped = read_sources(folder, layout)
     except UserError as error:
