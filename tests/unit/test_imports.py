@@ -35,9 +35,9 @@ TIERS = (
     ("__main__",),
 )
 TORCH_FREE = (
-    "types", "errors", "toml", "config", "records", "metrics", "render", "tree", "fanout", "store", "split", "runfolder",
-    "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth", "feedback", "formats", "languages", "pool", "growth",
-    "engine.protocol", "collect", "evaluate", "studio", "cli",
+    "types", "errors", "toml", "config", "records", "metrics", "render", "tree", "fanout", "store", "split",
+    "runfolder", "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth",
+    "feedback", "formats", "languages", "pool", "growth", "engine.protocol", "collect", "evaluate", "studio", "cli",
 )  # fmt: skip
 
 Edge = tuple[str, str, int]  # importing module, imported module, line
