@@ -244,8 +244,10 @@ def _link(file: Path, place: Path) -> None:
 def _refuse_bad(workshop: Workshop, run: TestRun) -> None:
     name = workshop.layout.name
     if run.collect_errors and not run.outcomes:
-        missing = "No module named" in run.collect_errors[0]
+        missing = re.search(r"No module named '([^'.]+)", run.collect_errors[0])
         remedy = "; name what the tests need in pyproject.toml or requirements-test.txt" if missing else ""
+        if missing and missing[1] in workshop.layout.packages:
+            remedy = "; if its set-up code makes this file, put it there: that code is never run"
         raise UserError(f"the tests of {name} cannot be collected: {run.collect_errors[0]}{remedy}")
     if run.result.status != "exited":
         raise UserError(f"the tests of {name} end badly: {run.result.status.replace('_', ' ')} after {run.result.wall_s:.0f} s")

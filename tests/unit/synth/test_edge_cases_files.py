@@ -2,6 +2,7 @@
 
 import pytest
 
+from etude.errors import UserError
 from etude.grade.grader import grade
 from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
@@ -164,6 +165,12 @@ def test_the_version_file_that_set_up_code_would_make_is_there(built):
     task = of(store, "crlf", "remove")
     assert "tests/test_files.py::test_version" in task.pass_to_pass
     assert "__version__ = " in (store.workspace(task) / "flat/_version.py").read_text()
+
+
+def test_a_file_that_only_set_up_code_could_make_is_named(tmp_path, lay_down):
+    files = {"pkg/__init__.py": "from pkg._built import x\n", "tests/test_a.py": "import pkg\n\n\ndef test_a():\n    assert pkg\n"}
+    with pytest.raises(UserError, match=r"No module named 'pkg\._built'; if its set-up code makes this file, put it there"):
+        build_tasks(str(lay_down(tmp_path / "pkg", files)), tmp_path / "tasks", backend=Bubblewrap())
 
 
 @pytest.mark.parametrize(
