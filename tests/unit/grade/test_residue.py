@@ -390,6 +390,16 @@ def test_the_names_of_sources_tell_nothing(tmp_path, scanner):
     assert scanner.scan(tree, needles) == ()
 
 
+def test_what_only_removed_tests_held_may_be_left_out(original, tree, scanner):
+    lay(tree, {"tests/data.json": '{"calls": ["odd_case_31337", "wound by nobody at all today"]}'})
+    more = lay(original.parent / "more", {**ORIGINAL, "tests/test_more.py": "def test_m():\n    assert f('odd_case_31337')\n"})
+    hidden = frozenset(path for path in [*ORIGINAL, "tests/test_more.py"] if path.startswith("tests/"))
+    assert any(finding.path == "tests/data.json" for finding in scanner.scan(tree, Needles.of(more, tree, scanner)))
+    needles = Needles.of(more, tree, scanner, but=hidden)
+    assert scanner.scan(tree, needles) == ()
+    assert "quorble_feature" in {needle.text for needle in needles.by_feature.values()}
+
+
 def test_findings_say_where_and_what(tree, needles, scanner):
     lay(tree, {"old/all.zip": zipped(inner_DOT_tar_DOT_gz=tarred("gz", WHEEL, "quorb.whl"))})
     (finding,) = scanner.scan(tree, needles)

@@ -16,7 +16,7 @@ import re
 import sys
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -90,9 +90,9 @@ class Needles:
     witnesses: frozenset[str] = field(default_factory=frozenset)  # paths of plain sources, which hold no needle by definition
 
     @classmethod
-    def of(cls, original: Path, cut: Path, reader: "Reader") -> "Needles":
-        """Of two trees. Both are only read."""
-        return make_needles(original, cut, reader)
+    def of(cls, original: Path, cut: Path, reader: "Reader", *, but: Container[str] = ()) -> "Needles":
+        """Of two trees, which are only read. `but`: files whose removed lines do not matter."""
+        return make_needles(original, cut, reader, but=but)
 
     @property
     def blind(self) -> tuple[RemovedPiece, ...]:
@@ -116,13 +116,13 @@ class _Removed:
     lines: range
 
 
-def make_needles(original: Path, cut: Path, reader: Reader) -> Needles:
+def make_needles(original: Path, cut: Path, reader: Reader, *, but: Container[str] = ()) -> Needles:
     old, new = list_files(original), list_files(cut)
     removed: list[_Removed] = []
     for path in sorted(old):
         before = old[path].read_bytes()
         after = new[path].read_bytes() if path in new else None
-        if before != after and is_text(before) and not is_leftover(path):
+        if before != after and path not in but and is_text(before) and not is_leftover(path):
             removed += _removed(path, before, after or b"")
     grams = [_grams(piece) for piece in removed]
     survives, copies, witnesses = _survivors(new, [piece.path for piece in removed], grams, reader)

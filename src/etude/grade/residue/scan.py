@@ -21,7 +21,7 @@ import sysconfig
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,8 +80,8 @@ class Scanner:
         self._folders: dict[Path, list[tuple[str, list[_Part]]]] = {}
         self._lock = threading.Lock()  # one reads a folder, the others wait
 
-    def needles(self, original: Path, cut: Path) -> Needles:
-        return make_needles(original, cut, self)
+    def needles(self, original: Path, cut: Path, *, but: Container[str] = ()) -> Needles:
+        return make_needles(original, cut, self, but=but)
 
     def scan(self, workspace: Path, needles: Needles, others: Mapping[str, Path] = {}) -> tuple[Finding, ...]:
         """Sorted by place. The other folders are taken as unchanged while this Scanner lives."""

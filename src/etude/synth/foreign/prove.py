@@ -228,7 +228,8 @@ class _Trial:
             raise Rejected(f"{len(lost)} source files no longer load, first {lost[0]}")
 
     def leftovers(self) -> None:
-        found = self.scanner.scan(self.agent, self.scanner.needles(self.workshop.original, self.hidden))
+        needles = self.scanner.needles(self.workshop.original, self.agent, but=frozenset(self.workshop.project.tests))
+        found = self.scanner.scan(self.agent, needles)
         manifests = set(self.workshop.project.manifests)  # name packages that a test that is gone needed
         found = tuple(finding for finding in found if finding.path not in manifests)
         if found:
