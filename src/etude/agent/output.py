@@ -14,6 +14,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])"), ""),  # colours and other terminal sequences
     (re.compile(r"\d(?<![\w.]\d)(?:\d*m ?\d+|\d*)\.\d+(?= ?(?:s|ms|us|µs|ns|secs?|seconds?)\b)"), "0.00"),
     (re.compile(r"0\.00s \(\d+:\d\d:\d\d\)"), "0.00s"),  # pytest, above a minute
+    (re.compile(r"(duration_ms:? )\d+(?:\.\d+)?"), r"\g<1>0.00"),  # node's test runner
+    (re.compile(r"(?m)(^ *(?:Duration|Start at) ).*$"), r"\g<1>0.00s"),  # vitest
+    (re.compile(r"(?m)(\(\d+ tests?[^)\n]{0,40}\) )\d+ms$"), r"\g<1>0ms"),
     (re.compile(r"pytest-of-[\w.-]{1,40}/pytest-\d+"), "pytest-of-agent/pytest-0"),
     (re.compile(r"/tmp[a-z0-9_]{8}(?!\w)"), "/tmp"),
     (re.compile(r"([pP](?<!\w[pP])(?:id|ID|rocess id)[ =:]{1,2})\d+"), r"\g<1>0"),

@@ -106,7 +106,7 @@ def test_an_agent_solves_it_with_the_tests_at_hand(built, backend, renderer):
     assert rollout.error is None  # the link to the environment's packages is no change
     said = [observation.text for turn in rollout.segments[0].turns for observation in turn.observations]
     assert "adds below zero" in said[-2]
-    assert "# fail 0" in said[-2]
+    assert "fail 0\n" in said[-2]
     assert "node_modules" not in rollout.patch
     assert grade(task, rollout.patch, store=store, backend=backend).solved
 
