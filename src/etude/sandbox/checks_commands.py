@@ -82,7 +82,8 @@ def python_sees_the_environment_and_no_package_of_the_host(site: Site) -> None:
     with site.open() as sandbox:
         expect("packages", probe(sandbox, script, "etude", "torch", "pytest", "pip", "sample_package"), [])
         expect("packages", probe(sandbox, script, "etude", "sample_package", env={"PYTHONPATH": "/env"}), ["sample_package"])
-        expect("wheels", output(shell(sandbox, "find /python /usr/share /usr/lib/python3* -name '*.whl' 2>/dev/null || true")), "")
+        wheels = "find /usr/share/python-wheels /usr/lib/python3*/ensurepip /python/base/lib/python3*/ensurepip -name '*.whl' 2>/dev/null"
+        expect("wheels", output(shell(sandbox, f"{wheels} || true")), "")
         expect(
             "answer", output(shell(sandbox, "python3 -c 'import sample_package as s; print(s.ANSWER)'", env={"PYTHONPATH": "/env"})), "42\n"
         )

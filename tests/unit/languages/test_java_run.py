@@ -16,6 +16,8 @@ from etude.languages.java.jdk import find_jdk
 from etude.languages.java.project import discover
 from etude.types import Limits, Repo
 
+pytestmark = pytest.mark.jdk
+
 SOURCE = """\
 package org.example;
 
@@ -80,8 +82,6 @@ package org.example;
 import org.junit.*;
 import org.junit.runner.RunWith;
 import org.junit.runners.Parameterized;
-
-pytestmark = pytest.mark.jdk
 
 @RunWith(Parameterized.class)
 public class OldTest extends Base {
