@@ -35,7 +35,7 @@ def a_child_that_ignores_signals_is_ended(site: Site) -> None:
 def a_fork_bomb_ends(site: Site) -> None:
     with site.open(processes=20) as sandbox:
         expect("status", sandbox.run(["python3", "-c", _FORK_BOMB], wall_s=10).status, "too_many_processes")
-        # The shells stay, and the first only waits: a bomb whose shells leave can die out at the hard ceiling between two looks, unseen, harmless.
+        # The shells stay, the first only waits: a bomb whose shells leave can die out at the hard ceiling between two looks, unseen.
         expect("a bomb of shells", shell(sandbox, "b() { b | b & sleep 9; }; sleep 9 & b & wait", wall_s=10).status, "too_many_processes")
         expect("after", output(shell(sandbox, "echo fine")), "fine\n")
 
