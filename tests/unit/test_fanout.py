@@ -58,7 +58,7 @@ def test_a_job_that_does_not_end_is_killed_with_all_its_processes(tmp_path):
     assert found[0].code is None
     pids = [int(path.name) for path in tmp_path.iterdir()]
     assert len(pids) == 2
-    assert not any(alive(pid) for pid in pids)
+    wait_until(lambda: not any(alive(pid) for pid in pids))
 
 
 def test_no_more_jobs_at_a_time_than_workers(tmp_path):
