@@ -10,7 +10,7 @@ Not here: any single step.
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +21,12 @@ from etude import __version__, tree
 from etude.errors import SandboxError, UserError
 from etude.grade.environment import make_environment
 from etude.grade.residue import Scanner
-from etude.grade.runner import is_test_path
 from etude.grade.scrub import scrub
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
 from etude.synth.assemble import Assembler
 from etude.synth.cut import CutError
-from etude.synth.discover import Layout, add_generated, discover
+from etude.synth.discover import add_generated, discover
 from etude.synth.fetch import Fetched, fetch
 from etude.synth.gates import DoesNotMatter, Gates
 from etude.synth.ground import Ground
@@ -37,7 +36,7 @@ from etude.synth.names import Index
 from etude.synth.options import BuildOptions as BuildOptions
 from etude.synth.proposal import FEATURE_DELETION, Idea, Made, NotApplicable, Proposal, propose_cut
 from etude.synth.prove import prove_change
-from etude.synth.source import Source, Unreadable, parse
+from etude.synth.read import read_sources, without
 from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
 from etude.types import Limits, Repo, Task
 
@@ -116,7 +115,7 @@ def build_fetched(
         store = TaskStore.create(out, sources=(fetched.source,))
         environment = make_environment(layout.requirements, store.environments, under_test=layout.packages)
         digest = store.add_snapshot(clean)
-        layout = _without(layout, skipped)
+        layout = without(layout, skipped)
         repo = Repo(name=layout.name, digest=digest, import_roots=layout.import_roots, test_paths=layout.test_paths, source=fetched.source)
         snapshot = tree.files(store.snapshot(repo))
         workshop = Workshop(
@@ -166,32 +165,6 @@ def build_fetched(
     store.amend(fetched.source, {name: msgspec.to_builtins(getattr(report, name)) for name in names})
     ledger.close()
     return report
-
-
-def read_sources(folder: Path, layout: Layout) -> tuple[dict[str, Source], dict[str, str]]:
-    """Every Python file parsed, and those that cannot be with the reason. UserError where nothing is left."""
-    files = tree.files(folder)
-    sources: dict[str, Source] = {}
-    skipped: dict[str, str] = {}
-    for path in (*layout.sources, *layout.tests):
-        if path in layout.test_paths and not is_test_path(path):
-            skipped[path] = "pytest takes no file of this name; rename it"
-            continue
-        try:
-            sources[path] = parse(path, files[path].read_bytes())
-        except Unreadable as error:
-            skipped[path] = str(error)
-    for kind, paths in (("source file", layout.sources), ("test file", layout.test_paths)):
-        if not any(path in sources for path in paths):
-            raise UserError(f"no {kind} of {layout.name} can be read; {paths[0]}: {skipped[paths[0]]}")
-    return sources, skipped
-
-
-def _without(layout: Layout, skipped: Mapping[str, str]) -> Layout:
-    def keep(paths: Sequence[str]) -> tuple[str, ...]:
-        return tuple(path for path in paths if path not in skipped)
-
-    return replace(layout, test_paths=keep(layout.test_paths), sources=keep(layout.sources), tests=keep(layout.tests))
 
 
 @dataclass(frozen=True)

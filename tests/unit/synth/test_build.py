@@ -8,10 +8,11 @@ from etude.errors import UserError
 from etude.grade.grader import grade
 from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
-from etude.synth.build import BuildOptions, build_tasks, read_sources
+from etude.synth.build import BuildOptions, build_tasks
 from etude.synth.check import check_task
 from etude.synth.discover import discover
 from etude.synth.ledger import Ledger
+from etude.synth.read import read_sources
 from etude.synth.source import parse
 from etude.synth.workshop import compile_files
 
