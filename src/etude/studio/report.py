@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from etude import __version__
@@ -24,7 +23,7 @@ from etude.studio import charts, summary
 from etude.studio.curves import stage_times, step_charts, steps_table
 from etude.studio.disk import Run, read_run
 from etude.studio.live import rough_time
-from etude.studio.text import plain, visible
+from etude.studio.templates import environment_for_pages
 from etude.studio.transcript import Entry, Token, clip, legend, transcript
 from etude.types import Rollout
 
@@ -47,15 +46,7 @@ def write_report(run_folder: Path, renderer: Renderer | None, *, page_bytes: int
     Transcripts stop at about `page_bytes`; the page names the file and line of those it leaves out.
     """
     run = read_run(run_folder)
-    environment = Environment(
-        loader=PackageLoader("etude.studio"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else visible(str(value)),
-    )
-    environment.filters["attribute"] = plain
+    environment = environment_for_pages()
     environment.globals.update(clip=clip, status=STATUS, show_share=show_share, token_title=token_title)
     page = environment.get_template("report.html.j2").render(page_values(run, renderer, page_bytes))
     path = run_folder / "report.html"

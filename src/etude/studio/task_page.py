@@ -17,15 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from etude import __version__
 from etude.errors import UserError
 from etude.grade import patches
 from etude.split import difficulty_key
 from etude.store import Pool, TaskStore
-from etude.studio.text import plain, visible
+from etude.studio.templates import environment_for_pages
 from etude.synth.show import LEVELS, lines_to_write, split_evidence, words
 from etude.types import Task
 
@@ -64,15 +61,7 @@ def write_task_page(store: TaskStore, file: Path, *, task: str | None = None, pa
     tasks = sorted(store.tasks(), key=difficulty_key) if task is None else [store.get(task)]
     if not tasks:
         raise UserError(f"{store.path} holds no task yet; finish its build: `etude tasks build SOURCE --out {store.path}`")
-    environment = Environment(
-        loader=PackageLoader("etude.studio"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else visible(str(value)),
-    )
-    environment.filters["attribute"] = plain
+    environment = environment_for_pages()
     environment.globals.update(open_lines=OPEN_LINES)
     values = {"version": __version__, "folder": str(store.path), "single": task is not None, **page_values(tasks, store.pool, page_bytes)}
     page = environment.get_template("tasks.html.j2").render(values)
