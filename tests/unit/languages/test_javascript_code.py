@@ -1,8 +1,9 @@
 import pytest
 
 from etude.languages.edits import apply
-from etude.languages.javascript.code import innermost, read, signature, stub, trace
+from etude.languages.javascript.code import read, signature, stub, trace
 from etude.languages.protocol import Unreadable
+from etude.languages.syntax import innermost
 
 
 def source(text, path="a.js"):

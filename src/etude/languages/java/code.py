@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from etude.errors import UserError
 from etude.languages.edits import line_of, line_start
 from etude.languages.protocol import Code, Definition, Edit, TestBlock, Unreadable
+from etude.languages.syntax import COMMENTS, comments_before, innermost, text_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -27,7 +28,6 @@ TYPES = frozenset({
 })  # fmt: skip
 METHODS = frozenset({"method_declaration", "constructor_declaration", "compact_constructor_declaration"})
 CONSTRUCTORS = METHODS - {"method_declaration"}
-COMMENTS = frozenset({"line_comment", "block_comment"})
 TEST_ANNOTATIONS = frozenset({"Test", "ParameterizedTest", "RepeatedTest", "TestFactory", "TestTemplate", "Theory"})
 TRACE = "etude_.Trace.hit(%d);"
 ENTER, LEAVE = "static{etude_.Trace.enter();}", "static{etude_.Trace.leave();}"
@@ -113,40 +113,6 @@ def signature(code: Code, definition: Definition) -> str:
     constants = _constants(code, node)
     lines = [f"    {' '.join(signature(code, d).split()).removesuffix(';')}{' {}' if d.is_class else ';'}" for d in inside]
     return "\n".join((f"{head} {{", *constants, *lines, "}"))
-
-
-def innermost(code: Code, offset: int) -> Definition | None:
-    best: Definition | None = None
-    for definition in code.definitions:
-        if definition.start <= offset < definition.end and (best is None or definition.end - definition.start <= best.end - best.start):
-            best = definition
-    return best
-
-
-def walk(node: "Node") -> Iterator["Node"]:
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack += reversed(node.named_children)
-
-
-def text_of(node: "Node | None") -> str:
-    return (node.text or b"").decode("utf-8", "replace") if node is not None else ""
-
-
-def comments_before(data: bytes, node: "Node") -> list["Node"]:
-    """The comments that stand right above a node, first to last."""
-    found: list[Node] = []
-    at = node
-    while (last := at.prev_sibling) is not None and last.type in COMMENTS:
-        gap = data[last.end_byte : at.start_byte]
-        own_line = not data[line_start(data, last.start_byte) : last.start_byte].strip()
-        if gap.count(b"\n") != 1 or gap.strip() or not own_line:
-            break
-        found.insert(0, last)
-        at = last
-    return found
 
 
 def members(node: "Node") -> list["Node"]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etude.languages.edits import line_of, merged, removal
-from etude.languages.java.code import CONSTRUCTORS, METHODS, TYPES, comments_before, modifiers, text_of
+from etude.languages.java.code import CONSTRUCTORS, METHODS, TYPES, modifiers
 from etude.languages.java.names import (
     OF_OBJECT,
     Hierarchy,
@@ -25,6 +25,7 @@ from etude.languages.java.names import (
     target_of,
 )
 from etude.languages.protocol import Code, Definition, Edit, Removal, TestBlock
+from etude.languages.syntax import comments_before, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from etude.languages.java.code import COMMENTS, CONSTRUCTORS, METHODS, TYPES, explicit_call, members, modifiers, text_of, walk
+from etude.languages.java.code import CONSTRUCTORS, METHODS, TYPES, explicit_call, members, modifiers
 from etude.languages.protocol import Code
+from etude.languages.syntax import COMMENTS, text_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node

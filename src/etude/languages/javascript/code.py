@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from etude.errors import UserError
 from etude.languages.edits import line_of, line_start
 from etude.languages.protocol import Code, Definition, Edit, TestBlock, Unreadable
+from etude.languages.syntax import comments_before, innermost, text_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -126,40 +127,6 @@ def signature(code: Code, definition: Definition) -> str:
         return "\n".join((f"{head} {{", *(f"  {_one_line(signature(code, d))}" for d in inside), "}"))
     body = function.child_by_field_name("body")
     return code.data[unit.start_byte : body.start_byte].decode().rstrip().removesuffix("=>").rstrip()
-
-
-def innermost(code: Code, offset: int) -> Definition | None:
-    best: Definition | None = None
-    for definition in code.definitions:
-        if definition.start <= offset < definition.end and (best is None or definition.end - definition.start <= best.end - best.start):
-            best = definition
-    return best
-
-
-def walk(node: "Node") -> Iterator["Node"]:
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack += reversed(node.named_children)
-
-
-def text_of(node: "Node") -> str:
-    return (node.text or b"").decode("utf-8", "replace")
-
-
-def comments_before(data: bytes, node: "Node") -> list["Node"]:
-    """The comments that stand right above a node, first to last."""
-    found: list[Node] = []
-    at = node
-    while (last := at.prev_sibling) is not None and last.type == "comment":
-        gap = data[last.end_byte : at.start_byte]
-        own_line = not data[line_start(data, last.start_byte) : last.start_byte].strip()
-        if gap.count(b"\n") != 1 or gap.strip() or not own_line:
-            break
-        found.insert(0, last)
-        at = last
-    return found
 
 
 # -- definitions

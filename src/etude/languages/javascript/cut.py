@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from etude.languages.edits import line_of, merged, removal
-from etude.languages.javascript.code import BODIES, comments_before
+from etude.languages.javascript.code import BODIES
 from etude.languages.javascript.names import WHOLE, Import, Links, links_of, resolve
 from etude.languages.protocol import Code, Definition, Edit, Removal, TestBlock
+from etude.languages.syntax import comments_before
 
 if TYPE_CHECKING:
     from tree_sitter import Node

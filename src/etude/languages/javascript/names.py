@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etude.languages.javascript.code import VARIABLES, text_of
+from etude.languages.javascript.code import VARIABLES
 from etude.languages.protocol import Code
+from etude.languages.syntax import text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
