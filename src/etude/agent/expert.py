@@ -31,6 +31,7 @@ from etude.store import TaskStore
 from etude.types import CallError, Rollout, Task, Turn
 
 MAX_CONTEXT_LINES = 12  # around an edit, to make its old text unique; beyond, the whole file is written
+GOLDEN = 0.6180339887498949
 LOOK_LINES = 12  # read where there is no definition to search for
 NOT_THERE = ("pass  # TODO", "raise NotImplemented()", "return NotImplemented  # TODO")  # old texts that an edit does not find
 WRONG_TOOL = {
@@ -218,10 +219,11 @@ def _with_bad_calls(calls: Sequence[_Call], rng: random.Random, habits: Habits) 
     steps = []
     last_run = max(i for i, call in enumerate(calls) if call.name == "run")
     untested = rng.random() < habits.finished_untested
+    points = _spread(len(calls), rng)
     for i, call in enumerate(calls):
         if untested and i == last_run:
             continue
-        kind = _draw(_weights(call, habits), rng)
+        kind = _draw(_weights(call, habits), points[i])
         if kind is not None:
             steps.append(Step(text=bad_call(call.name, call.arguments, kind, path=call.path)))
         steps.append(Step(text=call.text))
@@ -237,7 +239,7 @@ def _with_hints(calls: Sequence[_Call], rng: random.Random, habits: Habits) -> l
         weights = _weights(call, habits)
         if i == last_run:
             weights["finished_untested"] = habits.finished_untested
-        kind = _draw({k: w / (sum(weights.values()) or 1) for k, w in weights.items()}, rng) if with_hint else None
+        kind = _draw({k: w / (sum(weights.values()) or 1) for k, w in weights.items()}, rng.random()) if with_hint else None
         steps.append(Step(text=call.text, hint=hint_text(kind, call.name) if kind else None))
     return steps
 
@@ -254,9 +256,19 @@ def _weights(call: _Call, habits: Habits) -> dict[CallError, float]:
     return weights
 
 
-def _draw(weights: dict[CallError, float], rng: random.Random) -> CallError | None:
-    """One of them with its probability, none with what is left of 1."""
-    point = rng.random()
+def _spread(count: int, rng: random.Random) -> list[float]:
+    """Points of [0, 1), each uniform and together even (steps of the golden ratio from a random start, the order shuffled).
+
+    A few demonstrations then have as many bad calls as their rate says; independent draws left a model with 27% or 42% of them by chance.
+    """
+    start = rng.random()
+    points = [(start + i * GOLDEN) % 1 for i in range(count)]
+    rng.shuffle(points)
+    return points
+
+
+def _draw(weights: dict[CallError, float], point: float) -> CallError | None:
+    """The one in whose share of [0, 1) the point lies, none in what is left."""
     for kind, weight in weights.items():
         point -= weight
         if point < 0:
