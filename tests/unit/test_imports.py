@@ -22,7 +22,7 @@ TIERS = (
     ("model",),
     ("engine",),
     ("agent", "grade", "learn"),
-    ("synth", "feedback"),
+    ("synth", "feedback", "monitor"),
     ("collect", "growth", "formats"),
     ("evaluate",),
     ("warmup", "curriculum"),
@@ -37,7 +37,7 @@ TIERS = (
 TORCH_FREE = (
     "types", "errors", "toml", "config", "records", "metrics", "render", "tree", "fanout", "store", "split",
     "runfolder", "sandbox", "plan", "corpus", "parallel.degrees", "pretrain.config", "agent", "grade", "synth",
-    "feedback", "formats", "languages", "pool", "growth", "engine.protocol", "collect", "evaluate", "studio", "cli",
+    "feedback", "monitor", "formats", "languages", "pool", "growth", "engine.protocol", "collect", "evaluate", "studio", "cli",
 )  # fmt: skip
 
 Edge = tuple[str, str, int]  # importing module, imported module, line
