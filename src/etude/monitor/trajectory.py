@@ -52,3 +52,5 @@ class Trajectory:
     patch: str = ""  # what was submitted
     solved: bool | None = None  # None: not known
     events: tuple[Event, ...] | None = None  # None: no log was kept; (): nothing was seen
+    packages: tuple[str, ...] = ()  # import names of the code under test; (): told from the paths of the patch
+    honeypots: tuple[str, ...] = ()  # paths that were laid out for nobody to touch
