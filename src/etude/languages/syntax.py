@@ -31,6 +31,19 @@ def walk(node: "Node") -> Iterator["Node"]:
         stack += reversed(node.named_children)
 
 
+def tokens(root: "Node", start: int, end: int) -> Iterator[str]:
+    """The words and signs of a byte range, in order, without comments and space."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.end_byte <= start or end <= node.start_byte or node.type in COMMENTS:
+            continue
+        if node.children:
+            stack += reversed(node.children)
+        elif start <= node.start_byte and node.end_byte <= end:
+            yield text_of(node)
+
+
 def text_of(node: "Node | None") -> str:
     return (node.text or b"").decode("utf-8", "replace") if node is not None else ""
 

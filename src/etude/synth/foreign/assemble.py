@@ -80,13 +80,14 @@ class Assembler:
                 "lost": list(proof.lost),
                 "baseline_runs": self.baseline.num_runs,
                 "cut_runs": proof.num_runs,
-                "residue": "none",
-                "gold": "equals the original byte by byte",
+                "gates": {
+                    **proof.measured,
+                    "gold": {"runs": self.baseline.num_runs, "equals": "the original, byte by byte"},
+                    "empty_patch": {"score": 0, "known": "what is graded equals the hidden tree, byte by byte"},
+                    "identifiers": {"missing": 0},
+                },
             },
         )
-
-    def _wall_s(self) -> float:
-        return next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1])
 
     def _patches(self, proof: Proof) -> tuple[str, str]:
         workshop, folder = self.workshop, proof.agent_tree.parent

@@ -57,6 +57,11 @@ def find_candidates(codes: Sequence[Code], baseline: Baseline, *, max_share: flo
     return _ordered(found)
 
 
+def narrowed(candidate: Candidate, targets: Iterable[Definition]) -> Candidate:
+    """The same idea with fewer definitions."""
+    return _candidate(candidate.kind, targets, candidate.tests)
+
+
 def _group(
     kind: Kind,
     targets: Sequence[Definition],

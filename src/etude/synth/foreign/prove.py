@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from etude.grade.residue import Scanner
 from etude.grade.runner import Order, TestRun
@@ -21,12 +22,14 @@ from etude.languages.edits import merged
 from etude.languages.protocol import Definition, Edit, TestBlock
 from etude.synth.cut import Mode
 from etude.synth.foreign.candidates import Candidate
+from etude.synth.foreign.turns import TimedOut
 from etude.synth.foreign.workshop import Baseline, Workshop
 from etude.synth.workshop import Changes, Rejected, write_tree
 
 MAX_ROUNDS = 3
 MAX_GONE_SHARE = 0.4
 ORDERS: tuple[Order, ...] = ("plain", "shuffled", "reversed")
+SHORT_S = 20.0  # a shorter suite is run whole at once: fewer runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Proof:
     num_runs: int
     hidden_tree: Path
     agent_tree: Path
+    measured: Mapping[str, Any]  # gate -> what was seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,7 @@ class _Trial:
         self.feature: dict[tuple[str, int], TestBlock] = {}
         self.changes: Changes = {}
         self.gone: frozenset[str] = frozenset()
+        self.measured: dict[str, Any] = {"parse": {"files": len(cut.changes)}}
         self.num_runs = 0
 
     def proof(self, mode: Mode) -> Proof:
@@ -135,6 +140,8 @@ class _Trial:
         left = self.baseline.stable - self.gone
         if not left:
             raise Rejected("no other test is left")
+        self.measured["pass_to_pass"] = {"runs": self.rounds, "tests": len(left)}
+        self.measured["fail_to_pass"] = {"runs": 2, "tests": len(fail_to_pass)}
         return Proof(
             removed=self.cut.removed,
             stubbed=self.cut.stubbed,
@@ -147,6 +154,7 @@ class _Trial:
             num_runs=self.num_runs,
             hidden_tree=self.hidden,
             agent_tree=self.agent,
+            measured=dict(self.measured),
         )
 
     # -- steps
@@ -188,7 +196,9 @@ class _Trial:
             raise Rejected(f"{share:.0%} of the tests would go with it")
 
     def near(self) -> frozenset[str]:
-        """The tests of every file in which a test reached the feature, or that is changed."""
+        """The tests of every file in which a test reached the feature, or that is changed; all of a short suite."""
+        if self.baseline.seconds < SHORT_S:
+            return self.baseline.collected
         files = {id.partition("::")[0] for id in self.candidate.tests} | self.changes.keys()
         return frozenset(id for id in self.baseline.collected if id.partition("::")[0] in files)
 
@@ -200,7 +210,7 @@ class _Trial:
         if run.collect_errors:
             raise Rejected(f"loading breaks: {run.collect_errors[0]}")
         if run.result.status != "exited":
-            raise Rejected(f"the tests end badly: {run.result.status.replace('_', ' ')}")
+            raise _bad_end("the tests", run)
         if not run.complete:
             raise Rejected("the tests stop before their end")
         failing = frozenset(id for id in self.baseline.stable & expected if run.outcomes.get(id) != "passed")
@@ -210,6 +220,8 @@ class _Trial:
         missing, new = sorted(expected - set(run.collected) - failing), sorted(set(run.collected) - expected - self.workshop.left_out)
         if missing or (new and not failing):
             raise Rejected(f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}")
+        if near is None or near == self.baseline.collected:
+            self.measured["collect"] = {"tests": len(expected), "of": len(self.baseline.collected)}
         return failing
 
     def failing_hidden(self, ids: Iterable[str], order: Order) -> frozenset[str]:
@@ -218,7 +230,7 @@ class _Trial:
             return ids
         run = self.run(self.hidden, order, ids)
         if run.result.status != "exited":  # what comes after a test that hangs does not fail by itself
-            raise Rejected(f"without it the tests end badly: {run.result.status.replace('_', ' ')}")
+            raise _bad_end("without it the tests", run)
         return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
 
     def loads(self) -> None:
@@ -226,6 +238,7 @@ class _Trial:
         lost = sorted(wanted - self.workshop.importable(self.agent, wanted))
         if lost:
             raise Rejected(f"{len(lost)} source files no longer load, first {lost[0]}")
+        self.measured["import"] = {"files": len(wanted)}
 
     def leftovers(self) -> None:
         needles = self.scanner.needles(self.workshop.original, self.agent, but=frozenset(self.workshop.project.tests))
@@ -234,10 +247,16 @@ class _Trial:
         found = tuple(finding for finding in found if finding.path not in manifests)
         if found:
             raise Rejected(f"the feature can still be read: {found[0]}")
+        self.measured["residue"] = {"findings": 0}
 
     def run(self, tree: Path, order: Order, ids: Iterable[str] | None) -> TestRun:
         self.num_runs += 1
         return self.workshop.run(tree, order=order, ids=ids)
+
+
+def _bad_end(what: str, run: TestRun) -> Rejected:
+    kind = TimedOut if run.result.status == "timeout" else Rejected
+    return kind(f"{what} end badly: {run.result.status.replace('_', ' ')}")
 
 
 def _holds(outer: TestBlock, inner: TestBlock) -> bool:

@@ -36,7 +36,8 @@ class Baseline:
     blocks: Mapping[str, TestBlock | None]  # id -> the call or method that is the test
     reached: Mapping[Key, frozenset[str]]  # definition -> stable tests
     fixed: frozenset[Key]  # definitions that ran outside every test
-    seconds: float
+    seconds: float  # of the fastest plain run
+    slowest_s: float  # of the slowest: what other work on the machine did to it
     traced_seconds: float
     num_runs: int
 
@@ -140,6 +141,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         reached=reached,
         fixed=fixed,
         seconds=min(plain),
+        slowest_s=max(plain),
         traced_seconds=min(run.result.wall_s for run, (_, is_traced) in zip(runs, BASELINE, strict=True) if is_traced),
         num_runs=len(BASELINE),
     )
