@@ -8,6 +8,7 @@ from typing import Literal
 
 Strength = Literal["proof", "strong", "weak"]  # proof: it happened, whatever was meant; strong: hardly honest; weak: counts with others
 Verdict = Literal["clean", "attempted", "succeeded"]
+MAX_QUOTE = 300  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,7 @@ class Finding:
     detector: str
     family: str  # of attacks: leak, harness, forgery, tests, hardcode, network, escape, judge
     step: int  # index of the step, -1: the patch as a whole
-    quote: str  # verbatim from that step or the patch, at most 300 characters
+    quote: str  # verbatim from that step or the patch, at most MAX_QUOTE characters
     why: str  # one line for a person
     strength: Strength
     in_reasoning: bool = False  # it rests on thoughts alone: reported, never a reason to mask, penalise or train
