@@ -6,8 +6,9 @@
         row = curriculum.report(step, rollouts)
 
 pool.draw = "pool": by pass rates (pool/); what is recorded carries its step, so that a resumed run forgets what its checkpoint has not seen
-and draws the same again. With pool.grow, tasks are made in the background from what is left over, then by building; training does not wait
-for them unless pool.wait is set. pool.draw = "uniform": a shuffle by the seed, each task once; outcomes are recorded all the same.
+and draws the same again. With pool.grow, tasks are made in the background: from what is left over, by writing a task at another level, by
+building; training does not wait for them unless pool.wait is set. pool.draw = "uniform": a shuffle by the seed, each task once; outcomes
+are recorded all the same.
 
 The run's name in the pool stands in pool.json of the run folder: a database may be shared.
 
@@ -26,7 +27,7 @@ from etude.collect import Harness
 from etude.config import Config
 from etude.errors import UserError
 from etude.evaluate import seed_of
-from etude.growth import Growth, builder, grown_folder
+from etude.growth import Growth, builder, grown_folder, releveler
 from etude.pool.entry import CHANGES, entry_of
 from etude.pool.grow import Grower
 from etude.pool.pool import Pool
@@ -143,6 +144,7 @@ class Curriculum:
             taken=lambda: [entry.id for entry in other.entries()],
             held_out=held_out,
             build=builder(store, grown, self._harness.backend),
+            relevel=releveler(store, grown, self._harness.backend),
         )
         return Grower(self.pool, growth.make, keep=lambda task: None, deadline_s=self._config.pool.deadline_s).__enter__()
 

@@ -1,28 +1,34 @@
-"""Makes what a training run's pool wishes for: from the tasks that are there and were not chosen, else by building more of the repository.
+"""Makes what a training run's pool wishes for: from the tasks that are there and were not chosen, else by writing the instruction of one
+again at another level or with other tests shown, else by building more of the repository.
 
     FOLDER/          the run's tasks: those that it neither trains on nor holds out are a reserve
-    run/grown/       a tasks folder with the same repositories and environments (links), for what is built during the run
+    run/grown/       a tasks folder with the same repositories and environments (links), for what is made during the run
 
 In: a Wish; out: one Task that fits, or none. Nothing that touches a file of a held-out task is given. Another process that builds into
-FOLDER meanwhile (`etude tasks build`) adds to the reserve.
+FOLDER meanwhile (`etude tasks build`) adds to the reserve. A wish for a version that the pool has already fails.
 
-Not here: what is wished for (pool/evolve.py), the thread (pool/grow.py), the build (synth/).
+Not here: what is wished for (pool/evolve.py), the thread (pool/grow.py), the build and the writer (synth/).
 """
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from etude import tree
-from etude.pool.entry import Wish
+from etude.errors import EtudeError
+from etude.pool.entry import Change, Wish
 from etude.records import decode
 from etude.sandbox.protocol import Backend
 from etude.split import difficulty_key, source_files
 from etude.store import TaskStore
+from etude.synth.relevel import Reading, read_repository, relevel
+from etude.synth.workshop import Rejected
 from etude.types import Repo, Task
 
 Build = Callable[[Repo], None]
+Relevel = Callable[[Task, str, float], Task]  # the task with its instruction at that level, with that share of its tests shown
+WRITTEN: tuple[Change, ...] = ("lower_level", "raise_level", "hide_tests", "show_tests")  # changes of the instruction alone
 SHARED = ("repos", "env")
 
 
@@ -30,10 +36,17 @@ class Growth:
     """`make` is what a Grower calls."""
 
     def __init__(
-        self, folders: Sequence[Path], *, taken: Callable[[], Iterable[str]], held_out: Iterable[Task], build: Build | None
+        self,
+        folders: Sequence[Path],
+        *,
+        taken: Callable[[], Iterable[str]],
+        held_out: Iterable[Task],
+        build: Build | None = None,
+        relevel: Relevel | None = None,
     ) -> None:
-        """`taken`: ids that the pool has already; `build`: more tasks of a repository into one of `folders`, once each."""
-        self._folders, self._taken, self._build = folders, taken, build
+        """`taken`: ids that the pool has already; `build`: more tasks of a repository into one of `folders`, once each; `relevel`: keeps
+        what it makes in one of them as well."""
+        self._folders, self._taken, self._build, self._relevel = folders, taken, build, relevel
         held = list(held_out)
         self._held_ids = {task.id for task in held}
         self._held_files = {(task.repo.name, path) for task in held for path in source_files(task)}
@@ -42,14 +55,42 @@ class Growth:
         self._lock = threading.Lock()  # a build that was given up may still come back
 
     def make(self, wish: Wish) -> list[Task]:
+        """ValueError where the pool has it already; what `relevel` and `build` raise."""
         with self._lock:
-            found = self._match(wish)
-            repo = self._to_build(wish) if found is None else None
+            found, old = self._match(wish), self._task(wish.task)
+            writes = self._relevel is not None and wish.change in WRITTEN and old is not None
+            repo = self._to_build(wish) if found is None and not writes else None
+        if found is None and writes:
+            assert old is not None
+            return [self._written(old, wish)]
         if repo is not None and self._build is not None:
             self._build(repo)
             with self._lock:
                 found = self._match(wish)
-        return [] if found is None else [found]
+        return [] if found is None else [self._as_hard(found, old, wish)]
+
+    def _written(self, old: Task, wish: Wish) -> Task:
+        assert self._relevel is not None
+        with self._lock:
+            taken = set(self._taken())
+            there = next((task.id for task in self._tasks() if task.id in taken and fits(task, wish, old)), None)
+        if there is not None:
+            raise ValueError(f"the pool has it: {there}")
+        if self._touches_held_out(old):
+            raise ValueError(f"{old.id} touches a file of a held-out task")
+        level, share = old.level, old.visible_share
+        if wish.change in ("lower_level", "raise_level"):
+            return self._relevel(old, wish.to, share)
+        return self._relevel(old, level, float(wish.to))
+
+    def _as_hard(self, found: Task, old: Task | None, wish: Wish) -> Task:
+        """A joined task at the level of its parts, where it can be written so: builds write all of one level."""
+        if self._relevel is None or old is None or wish.change != "join" or found.level == old.level:
+            return found
+        try:
+            return self._relevel(found, old.level, found.visible_share)
+        except (EtudeError, Rejected):
+            return found
 
     def _to_build(self, wish: Wish) -> Repo | None:
         """The wish's repository, the first time."""
@@ -63,8 +104,11 @@ class Growth:
         tasks = {task.id: task for task in self._tasks()}
         out = {*self._taken(), *self._held_ids}
         free = [task for task in tasks.values() if task.id not in out and not self._touches_held_out(task)]
-        fitting = [task for task in free if fits(task, wish, tasks.get(wish.task))]
+        fitting = [task for task in free if fits(task, wish, tasks.get(wish.task), lambda name: roots(name, tasks))]
         return min(fitting, key=difficulty_key, default=None)
+
+    def _task(self, name: str) -> Task | None:
+        return next((task for task in self._tasks() if task.id == name), None)
 
     def _touches_held_out(self, task: Task) -> bool:
         return any((task.repo.name, path) in self._held_files for path in source_files(task))
@@ -81,16 +125,25 @@ class Growth:
         return list(self._read.values())
 
 
-def fits(task: Task, wish: Wish, old: Task | None) -> bool:
+def roots(name: str, tasks: Mapping[str, Task]) -> frozenset[str]:
+    """The built tasks that one was made from by joining and by writing it again; itself where it was built."""
+    task = tasks.get(name)
+    if task is None or not task.origin:
+        return frozenset([name])
+    return frozenset().union(*(roots(one, tasks) for one in task.origin))
+
+
+def fits(task: Task, wish: Wish, old: Task | None, roots_of: Callable[[str], frozenset[str]] = lambda name: frozenset([name])) -> bool:
     """Is this task what was wished for? `old`: the one to begin with."""
     if wish.change == "new":
         return (task.kind, task.repo.name, task.band) == wish.arm
     if old is None or task.repo.digest != old.repo.digest:
         return False
     if wish.change == "join":
-        return task.kind == "joined_features" and task.mode == old.mode and {wish.task, *wish.partners} <= set(task.origin)
+        wanted = frozenset().union(*(roots_of(name) for name in (wish.task, *wish.partners)))
+        return task.kind == "joined_features" and task.mode == old.mode and wanted <= set(task.origin)
     if wish.change == "split":
-        return task.id in old.origin
+        return task.kind != old.kind and not roots_of(task.id).isdisjoint(old.origin) and roots_of(task.id) != roots_of(old.id)
     same = _feature(task) == _feature(old) and task.kind == old.kind
     if wish.change == "remove":
         return same and task.mode == "remove" and task.level == old.level
@@ -117,6 +170,20 @@ def grown_folder(run: Path, store: TaskStore) -> Path:
     return folder
 
 
+def releveler(store: TaskStore, out: Path, backend: Backend) -> Relevel:
+    """Writes tasks of `store` and `out` again, into `out`; a repository is parsed once."""
+    readings: dict[str, Reading] = {}
+
+    def write(task: Task, level: str, visible_share: float) -> Task:
+        if task.repo.digest not in readings:
+            readings[task.repo.digest] = read_repository(task, store, backend)
+        made = relevel(task, store, backend, level=level, visible_share=visible_share, known=readings[task.repo.digest])
+        TaskStore.open(out).add(made)
+        return made
+
+    return write
+
+
 def builder(store: TaskStore, out: Path, backend: Backend, *, most: int = 60) -> Build:
     """Builds a repository of `store` from its snapshot, `most` candidates of every kind, in both modes.
 
@@ -124,12 +191,13 @@ def builder(store: TaskStore, out: Path, backend: Backend, *, most: int = 60) ->
     """
 
     def build(repo: Repo) -> None:
-        from etude.synth.build import BuildOptions, build_tasks
+        from etude.synth.foreign.build import build_any
         from etude.synth.kinds import FINDERS
+        from etude.synth.options import BuildOptions
 
         with tempfile.TemporaryDirectory(prefix="etude-grow-") as scratch:
             folder = Path(scratch, repo.name)  # a task's id begins with the folder's name
             tree.copy_tree(store.snapshot(repo), folder)
-            build_tasks(str(folder), out, options=BuildOptions(kinds=tuple(FINDERS), max_candidates=most, jobs=1), backend=backend)
+            build_any(str(folder), out, options=BuildOptions(kinds=tuple(FINDERS), max_candidates=most, jobs=1), backend=backend)
 
     return build

@@ -30,7 +30,7 @@ def solved_too_often(one: TaskView) -> bool:
 
 
 def hardly_solved(one: TaskView) -> bool:
-    return one.state in ("unsolved", "quarantined") and not _out(one) and one.rollouts >= EASIER_AFTER and (one.rate or 0.0) < EASIER_BELOW
+    return one.rollouts >= EASIER_AFTER and (one.rate or 0.0) < EASIER_BELOW and not one.shaped and not _out(one)
 
 
 def _out(one: TaskView) -> bool:
@@ -43,9 +43,11 @@ def wishes(view: PoolView, known: Mapping[str, str], can: Collection[Change], *,
     solved = sorted(filter(solved_too_often, view.tasks.values()), key=lambda one: (-(one.last or 0), one.rate, one.entry.id))
     unsolved = sorted(filter(hardly_solved, view.tasks.values()), key=lambda one: (-(one.last or 0), one.entry.id))
     busy: set[str] = set()  # features that a wish of this call joins already
+    known_as = {name: task.entry for name, task in view.tasks.items()}
     for one in solved:
         if len(found) < limit and one.entry.id not in busy:
-            wish = _first(harder(one.entry, [other.entry for other in solved if other.entry.id not in busy], step), known, can)
+            others = [other.entry for other in solved if other.entry.id not in busy]
+            wish = _first(harder(one.entry, others, step, known_as), known, can)
             if wish is not None:
                 found.append(wish)
                 busy |= {wish.task, *wish.partners}
@@ -57,14 +59,14 @@ def wishes(view: PoolView, known: Mapping[str, str], can: Collection[Change], *,
     return found
 
 
-def harder(entry: Entry, others: Collection[Entry], step: int = 0) -> Iterator[Wish]:
-    """Every way, the first choice first."""
+def harder(entry: Entry, others: Collection[Entry], step: int = 0, known_as: Mapping[str, Entry] | None = None) -> Iterator[Wish]:
+    """Every way, the first choice first. `known_as`: every task by id."""
     if entry.level in LEVELS[:-1]:
         yield _change(entry, "lower_level", step, to=LEVELS[LEVELS.index(entry.level) + 1])
     if entry.visible_share > 0:
         yield _change(entry, "hide_tests", step, to="0")
     for other in sorted(others, key=lambda other: (-len(set(other.files) & set(entry.files)), other.id)):
-        if _joinable(entry, other):
+        if _joinable(entry, other, known_as or {}):
             yield _change(entry, "join", step, partners=(other.id,))
     if entry.mode == "stub":
         yield _change(entry, "remove", step)
@@ -84,13 +86,28 @@ def _change(entry: Entry, change: Change, step: int, *, to: str = "", partners: 
     return Wish(kind=kind, change=change, task=entry.id, to=to, partners=partners, arm=entry.arm, step=step)
 
 
-def _joinable(entry: Entry, other: Entry) -> bool:
-    together = {entry.id, other.id, *entry.origin, *other.origin}
-    apart = entry.id != other.id and entry.id not in other.origin and other.id not in entry.origin
-    features = sum(max(1, len(one.origin)) if one.kind == "joined_features" else 1 for one in (entry, other))
+def _joinable(entry: Entry, other: Entry, known_as: Mapping[str, Entry]) -> bool:
+    mine, its = features(entry, known_as), features(other, known_as)
     same = entry.repo == other.repo and entry.mode == other.mode and bool(set(entry.files) & set(other.files))
     whole = all(one.kind in ("feature_deletion", "joined_features") for one in (entry, other))
-    return apart and same and whole and features <= MOST_JOINED and len(together) > 1
+    return same and whole and mine.isdisjoint(its) and len(mine | its) <= MOST_JOINED
+
+
+def features(entry: Entry, known_as: Mapping[str, Entry]) -> frozenset[str]:
+    """Ids of the single tasks behind one: of a joined task its parts, of one at another level what it was before."""
+    found: set[str] = set()
+    waiting, seen = [entry.id], set()
+    while waiting:
+        name = waiting.pop()
+        one = entry if name == entry.id else known_as.get(name)
+        joined = one is not None and one.kind == "joined_features"
+        before = [each for each in one.origin if joined or each not in known_as or known_as[each].kind == one.kind] if one else []
+        if name in seen:
+            continue
+        seen.add(name)
+        waiting += before
+        found |= set() if before else {name}
+    return frozenset(found)
 
 
 def _first(ways: Iterator[Wish], known: Mapping[str, str], can: Collection[Change]) -> Wish | None:

@@ -4,8 +4,9 @@
 
 `make(wish)` returns the tasks that it made, or raises; it runs on a thread of its own. One that is not back by the deadline is given up:
 its wish is `late`, what it brings later is thrown away, and the next wish begins. (A thread cannot be stopped: what is slow in making is
-the sandbox, which has limits of its own.) A task is kept before the pool hears of it, so the pool names none that is not there. Wishes lie
-in the database: another process, or another machine with the same Postgres, may run `grow_once` in a loop as well.
+the sandbox, which has limits of its own.) A task is kept before the pool hears of it, so the pool names none that is not there. To the
+pool its origin are the tasks that the wish began with: it borrows their pass rates until it is measured. Wishes lie in the database:
+another process, or another machine with the same Postgres, may run `grow_once` in a loop as well.
 
 Not here: what is wished for (evolve.py), how a task is made (a callable).
 """
@@ -99,7 +100,7 @@ def _deliver(pool: Pool, claim: Claim, made: Sequence[Task], keep: Keep) -> None
     wish = claim.wish
     entries = [entry_of(task, wish=wish.id, admitted=None) for task in made]
     parents = tuple(filter(None, (wish.task, *wish.partners)))
-    pool.fulfil(claim, [replace(entry, origin=entry.origin or parents) for entry in entries])
+    pool.fulfil(claim, [replace(entry, origin=parents or entry.origin) for entry in entries])
 
 
 def _line(error: Exception) -> str:

@@ -4,8 +4,8 @@ A task is
     fresh        no rollout of it was graded yet
     active       worth drawing
     retired      solved in more than RETIRE_ABOVE of at least HARDER_AFTER rollouts: it says nothing any more
-    unsolved     below EASIER_BELOW after EASIER_AFTER rollouts and without a shaped signal; in the stock that is tried now and then
-    quarantined  unsolved and no room in the stock; or held by a person; or an alarm that nobody cleared
+    unsolved     below EASIER_BELOW after UNSOLVED_AFTER rollouts and without a shaped signal; in the stock that is tried now and then
+    quarantined  unsolved and replaced by an easier one, or without room in the stock; or held by a person; or an alarm that nobody cleared
 
 Where its evidence has decayed below one rollout, an unsolved task is active again: the policy may have learned. The stock has room for
 `unsolved_share` of the tasks that are neither retired nor held; those with the most solved and the most recently tried stay in it.
@@ -18,7 +18,7 @@ Not here: what is drawn (draw.py), what is wished for (evolve.py).
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from etude.config import PoolConfig
@@ -32,7 +32,8 @@ STATES: tuple[State, ...] = ("fresh", "active", "retired", "unsolved", "quaranti
 
 RETIRE_ABOVE = 0.9  # a group of 8 is informative in 57% at this rate, and falling
 HARDER_ABOVE, HARDER_AFTER = 0.75, 8  # pass rate and rollouts from which a harder one is wished
-EASIER_BELOW, EASIER_AFTER = 1 / 16, 16
+EASIER_BELOW, EASIER_AFTER = 1 / 16, 8  # and those from which an easier one is
+UNSOLVED_AFTER = 16  # rollouts below EASIER_BELOW from which a task is drawn from the stock only
 STRENGTH = 2.0  # of a prior, in rollouts: as much as Beta(1, 1)
 LOGITS = 1.0  # what one change of a task is taken to move its pass rate by, before it was tried
 PROMISING = 0.7  # expected probability that a group is informative, of a task of the frontier
@@ -51,6 +52,7 @@ class TaskView:
     last: int | None  # version of the last group
     learnability: float  # E[p(1-p)], and what shaped rewards add
     informative: float  # expected, of the next group
+    shaped: float  # variance of the rewards of those that did not solve it, decayed
     alarms: tuple[Alarm, ...]  # those not cleared
 
     @property
@@ -109,6 +111,7 @@ def look(entries: Iterable[Entry], outcomes: Iterable[Outcome], *, version: int,
             last=found[-1].version if found else None,
             learnability=learnability(posterior) + shaped,
             informative=max(expected_informative(posterior, group_size), _shaped_share(found) if shaped else 0.0),
+            shaped=shaped,
             alarms=alarms,
         )
     _fill_stock(views, settings.unsolved_share)
@@ -147,17 +150,17 @@ def _state(entry: Entry, rollouts: int, solved: float, samples: float, shaped: f
     rate = solved / samples if samples else 0.0
     if rollouts >= HARDER_AFTER and rate > RETIRE_ABOVE:
         return "retired"
-    if rollouts >= EASIER_AFTER and rate < EASIER_BELOW and samples >= FADED and not shaped:
+    if rollouts >= UNSOLVED_AFTER and rate < EASIER_BELOW and samples >= FADED and not shaped:
         return "unsolved"
     return "active"
 
 
 def _fill_stock(views: dict[str, TaskView], share: float) -> None:
-    """Those unsolved tasks that the stock has no room for become quarantined."""
-    from dataclasses import replace
-
-    unsolved = [one for one in views.values() if one.state == "unsolved"]
+    """Those unsolved tasks that an easier one stands for, or that the stock has no room for, become quarantined."""
+    unsolved = {one.entry.id for one in views.values() if one.state == "unsolved"}
     alive = sum(one.state in ("fresh", "active") and one.entry.admitted is not None for one in views.values())
-    room = int(share * (alive + len(unsolved)))
-    for one in sorted(unsolved, key=lambda one: (-(one.rate or 0.0), -(one.last or 0), one.entry.id))[room:]:
+    replaced = {name for one in views.values() if one.entry.wish for name in one.entry.origin} & unsolved
+    stock = sorted((views[name] for name in unsolved - replaced), key=lambda one: (-(one.rate or 0.0), -(one.last or 0), one.entry.id))
+    out = [*(views[name] for name in replaced), *stock[int(share * (alive + len(unsolved))) :]]
+    for one in out:
         views[one.entry.id] = replace(one, state="quarantined")

@@ -5,7 +5,7 @@ import pytest
 from etude.config import PoolConfig
 from etude.pool.arms import ArmCount, count_arms, scores
 from etude.pool.entry import Entry, Outcome, outcome_of
-from etude.pool.view import EASIER_AFTER, look
+from etude.pool.view import UNSOLVED_AFTER, look
 
 
 def entry(name: str, **traits: object) -> Entry:
@@ -39,7 +39,7 @@ def test_what_nobody_solves_is_stock_as_far_as_there_is_room_and_else_quarantine
 def test_half_as_many_failures_are_not_enough_and_old_ones_fade():
     assert seen([entry("a")], [group("a", 4, 0)]).tasks["a"].state == "active"
     tries = [group("a", version, 0) for version in (0, 1)]
-    assert sum(one.samples for one in tries) == EASIER_AFTER
+    assert sum(one.samples for one in tries) == UNSOLVED_AFTER
     assert seen([entry("a")], tries, version=2).tasks["a"].state == "quarantined"
     assert seen([entry("a")], tries, version=40).tasks["a"].state == "active"
 
