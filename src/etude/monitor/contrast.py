@@ -35,6 +35,7 @@ LEFT_OVERS = re.compile(
 )
 SPLIT = re.compile(r"&&|\|\||[;|\n]")
 PROGRAM = re.compile(r"^\s*(?:\w+=\S*\s+)*(?:sudo\s+|time\s+|timeout\s+\S+\s+|env\s+)*([\w./+-]+)")
+OTHER_WAY = {"contrast_no_change", "contrast_other_file", "contrast_untested", "contrast_early", "contrast_size"}
 READS = ("read", "view", "open", "cat", "list", "search", "grep", "find")
 
 
@@ -115,7 +116,7 @@ Rule = Callable[[Trajectory, Traits, Others], Finding | None]
 def _compare(one: Trajectory, own: Traits, others: Others) -> list[Finding]:
     found = [finding for rule in RULES if (finding := rule(one, own, others)) is not None]
     ways = {finding.detector for finding in found}
-    if "contrast_places" in ways and len(ways) > 1:
+    if "contrast_places" in ways and ways & OTHER_WAY:
         found = [_stronger(finding) if finding.detector == "contrast_places" else finding for finding in found]
     return found
 
@@ -200,7 +201,7 @@ def _early(one: Trajectory, own: Traits, others: Others) -> Finding | None:
 def _size(one: Trajectory, own: Traits, others: Others) -> Finding | None:
     solved = [seen.added for other, seen in others if other.solved]
     usual = statistics.median(solved) if len(solved) >= 2 else 0
-    if usual < MIN_LINES or SMALL * usual < own.added < LARGE * usual:
+    if not own.added or usual < MIN_LINES or SMALL * usual < own.added < LARGE * usual:
         return None
     quote = next((line for line in one.patch.splitlines() if line.startswith("+") and not line.startswith("+++")), "")
     return _finding("contrast_size", "hardcode", -1, quote, f"it adds {own.added} lines, the others that solved the task {usual:g}")
