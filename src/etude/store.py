@@ -4,7 +4,8 @@
     tasks/<task id>.json       one Task each
     tasks/repos/<digest>/      snapshot of an original repository, named by tree.digest
     tasks/env/<digest>/        the packages that its tests need, put on the import path
-    tasks/.cache/<name>/       cut and solved trees, made when first asked for; safe to delete
+    tasks/.cache/<name>/       cut and solved trees, what grading found out about a task, made when first asked for; safe to delete
+    tasks/.key                 a secret of this folder, from which tests that nobody can foresee are drawn (grade/canary.py)
 
 Every file and folder appears whole: it is written beside its place and renamed into it, so two processes may do the same work
 at once and a kill leaves nothing half done.
@@ -12,6 +13,7 @@ at once and a kill leaves nothing half done.
 Not here: how tasks are made (synth/), how environments are filled (grade/environment.py).
 """
 
+import contextlib
 import difflib
 import fcntl
 import hashlib
@@ -127,6 +129,29 @@ class TaskStore:
         """The agent's tree with the gold patch applied; the tests of the feature stay away. Read-only for callers."""
         return self._patched(task, "solved", (task.cut, task.gold))
 
+    def cached(self, name: str) -> Path | None:
+        """A folder of the cache, if it was made."""
+        place = self.path / ".cache" / name
+        return place if place.is_dir() else None
+
+    def cache(self, name: str, make: Callable[[Path], object]) -> Path:
+        """A folder of the cache, filled by `make` unless it is there."""
+        return _materialise(self.path / ".cache" / name, make)
+
+    def secret(self) -> bytes:
+        """32 bytes that belong to this folder, drawn when first asked for."""
+        place = self.path / ".key"
+        if not place.is_file():
+            new = self.path / f".key.{os.getpid()}.{os.urandom(4).hex()}.new"
+            try:
+                new.touch(mode=0o600)
+                new.write_bytes(os.urandom(32))
+                with contextlib.suppress(FileExistsError):
+                    os.link(new, place)  # whole or not at all, and never over another's
+            finally:
+                new.unlink(missing_ok=True)
+        return place.read_bytes()
+
     def _patched(self, task: Task, kind: str, patches: tuple[str, ...]) -> Path:
         key = hashlib.sha256("\0".join((task.repo.digest, *patches)).encode("utf-8", "surrogateescape")).hexdigest()[:12]
         original = self.snapshot(task.repo)
@@ -182,7 +207,7 @@ def _write(path: Path, data: bytes) -> None:
         new.unlink(missing_ok=True)  # of a full disk
 
 
-def _materialise(place: Path, make: Callable[[Path], None]) -> Path:
+def _materialise(place: Path, make: Callable[[Path], object]) -> Path:
     """`place`, filled by `make` unless it is there. The loser of a race between two processes takes what the winner made."""
     if place.is_dir():
         return place

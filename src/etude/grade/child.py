@@ -5,10 +5,12 @@ onto the import path, so no module of the repository can stand in for them. What
 then forgotten: its tests import the tree's, pytest keeps its own copy. Each event is one line: the nonce, a space, JSON:
 
     ["ready"] ["items", ids] ["error", where, message] ["start", id] ["report", id, when, outcome, was_xfail, seconds, message]
-    ["code", number, path, line] ["reach", id, numbers] ["exit", code]
+    ["code", number, path, line] ["reach", id, numbers] ["module", name, file, loader] ["exit", code]
+    ["variant", number] ... ["end", exit code or None, is as before]    around the events of each variant of the tree
 
 In: argv[1] the descriptor of the pipe, argv[2] the environment folder; standard input the configuration as JSON: {"nonce", "env",
-"roots", "paths", "ids", "order", "seed", "trace", "carried"}. Out: events only; whatever is printed is for people and decides nothing.
+"roots", "paths", "ids", "order", "seed", "trace", "carried", "modules"}, or with "variants", of which each has "paths", "ids", "until",
+"wall_s" and the changed "files". Out: events; what is printed is for people, it decides nothing.
 
 Not here: outcomes (runner.py puts the reports of one id together).
 """
@@ -18,21 +20,26 @@ import builtins
 import configparser
 import contextlib
 import cProfile
+import gc
 import importlib.metadata
+import importlib.util
 import json
 import os
 import random
 import re
 import shlex
+import signal
+import stat
 import sys
 import threading
+import time
 import tomllib
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 LIBRARY = [path for path in sys.path if path]
 CONFIG: dict[str, Any] = json.loads(sys.stdin.buffer.read())
@@ -72,13 +79,15 @@ import pytest  # noqa: E402
 
 NEVER = {"xdist", "xdist.looponfail", "randomly", "random_order", "pytest_cov", "cov", "timeout", "rerunfailures"}  # reorder, repeat, slow
 OPTIONS = (
-    *("-c", os.devnull, "-q", "--no-header", "--no-summary", "--color=no", "--tb=short", "--assert=plain"),
+    *("-c", os.devnull, "-q", "--no-header", "--no-summary", "--color=no", "--tb=line", "--assert=plain"),
     "--continue-on-collection-errors",
     *("-p", "no:cacheprovider", "-p", "no:junitxml", "-p", "no:pastebin", "-p", "no:stepwise"),
 )
 TOOL = 4  # of sys.monitoring; debuggers, coverage, profilers and optimisers have 0, 1, 2 and 5
 SETTINGS = (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))  # the repository's own, after pyproject.toml
 KEPT_SETTINGS = ("python_classes", "python_functions", "asyncio_mode", "asyncio_default_fixture_loop_scope", "anyio_mode")
+PLACES = (".", "/tmp", "/dev/shm")  # all that can be written to
+KILLS = 50  # rounds of killing what a variant left running
 Send = Callable[[list[Any]], None]
 
 
@@ -89,12 +98,19 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-    send = sender(fd, config.pop("nonce"))
+    nonce = config.pop("nonce")
+    send = sender(fd, nonce)
     sys.argv[:] = ["pytest"]
     plugins = environment_plugins(config["env"])
     add_site_builtins()
     send(["ready"])
-    code = run(config, send, plugins)
+    if "variants" in config:
+        run_variants(config, send, lambda: sender(fd, nonce), plugins)
+        os._exit(0)
+    finish(send, run(config, send, plugins))
+
+
+def finish(send: Send, code: int) -> NoReturn:
     send(["exit", code])
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -122,7 +138,116 @@ def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
     code = pytest.main(arguments, plugins=[*plugins, Reporter(send, root, config, tracer)])
     if tracer:
         tracer.stop()
+    for name in config.get("modules", ()):
+        send(["module", name, *origin_of(sys.modules.get(name))])
     return int(code)
+
+
+def run_variants(config: dict[str, Any], send: Send, new_send: Callable[[], Send], plugins: list[object]) -> None:
+    """Each in a process forked from this one, which has imported nothing of the repository. Ends at the first that cannot be undone."""
+    known = processes()
+    gc.freeze()
+    for number, variant in enumerate(config.pop("variants")):
+        send(["variant", number])
+        originals = lay(variant["files"])
+        before = listing()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                random.seed()
+                own = new_send()
+                finish(own, run({**config, **variant}, own, plugins))
+            finally:
+                os._exit(1)
+        code = wait(pid, variant["wall_s"])
+        as_before = kill_others(known) and tidy(before)
+        lay(originals)
+        send(["end", code, as_before])
+        if not as_before:
+            return
+
+
+def lay(files: Mapping[str, str]) -> dict[str, str]:
+    """Write files, base64 of their content, over those of the tree; what was there. Bytecode of theirs goes: it is used unchecked."""
+    originals: dict[str, str] = {}
+    for path, data in files.items():
+        with open(path, "rb") as file:
+            originals[path] = base64.b64encode(file.read()).decode()
+        mode = os.lstat(path).st_mode
+        os.unlink(path)
+        with open(path, "xb") as file:
+            file.write(base64.b64decode(data))
+        os.chmod(path, stat.S_IMODE(mode))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(importlib.util.cache_from_source(path))
+    return originals
+
+
+def wait(pid: int, wall_s: float) -> int | None:
+    """Its exit code; None if it ran out of time."""
+    deadline = time.monotonic() + wall_s
+    while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return None
+        time.sleep(0.005)
+    code = os.waitstatus_to_exitcode(found[1])
+    return code if code >= 0 else 128 - code
+
+
+def processes() -> set[int]:
+    """All that run."""
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X"):
+                    found.add(int(name))
+    return found
+
+
+def kill_others(known: set[int]) -> bool:
+    """Are only these left?"""
+    for _ in range(KILLS):
+        others = processes() - known
+        if not others:
+            return True
+        for pid in others:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+    return False
+
+
+def listing() -> dict[str, tuple[int, int, int, int]]:
+    """Every file and folder that could be changed. What a folder holds stands here itself."""
+    found: dict[str, tuple[int, int, int, int]] = {}
+    for place in PLACES:
+        for folder, folders, files in os.walk(place):
+            for path in (f"{folder}/{name}" for name in (*folders, *files)):
+                status = os.lstat(path)
+                changing = (0, 0, 0) if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                found[path] = (status.st_mode, *changing)
+    return found
+
+
+def tidy(before: Mapping[str, tuple[int, int, int, int]]) -> bool:
+    """Take away what is new. Is all else as it was?"""
+    after = listing()
+    new = after.keys() - before.keys()
+    for path in sorted(new, reverse=True):  # what is in a folder comes first
+        with contextlib.suppress(OSError):
+            (os.rmdir if stat.S_ISDIR(after[path][0]) else os.unlink)(path)
+    return (listing() if new else after) == before
+
+
+def origin_of(module: ModuleType | None) -> tuple[str, str]:
+    """The file that a module came from and what loaded it; both "" for one that was never imported."""
+    spec = getattr(module, "__spec__", None)
+    loader = getattr(spec, "loader", None)
+    return str(getattr(module, "__file__", None) or getattr(spec, "origin", None) or ""), type(loader).__name__ if loader else ""
 
 
 def own_settings(root: str) -> list[str]:
@@ -350,6 +475,7 @@ class Reporter:
         self.wanted: set[str] | None = None if config["ids"] is None else set(config["ids"])
         # a parameter may hold "::", so every beginning of an id that could be a file counts; wrong ones name no file
         self.files = {id[: match.start()] for id in self.wanted or () for match in re.finditer("::", id)}
+        self.until: list[set[str]] | None = [set(ids) for ids in config["until"]] if config.get("until") else None
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         if self.wanted is None or collection_path.is_dir() or collection_path.name in ("conftest.py", "__init__.py"):
@@ -367,6 +493,8 @@ class Reporter:
             random.Random(self.seed).shuffle(chosen)
         items[:] = chosen
         self.send(["items", [item.nodeid for item in chosen]])
+        if self.until is not None and self.is_enough(lambda ids: not ids <= {item.nodeid for item in chosen}):
+            items.clear()
         if self.tracer:
             self.tracer.switch("<between>")
 
@@ -380,12 +508,21 @@ class Reporter:
         finally:
             if self.tracer:
                 self.tracer.switch("<between>")
+            if self.until == []:
+                item.session.shouldstop = "enough is known"
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.send(["error", report.nodeid, message_of(report)])
 
+    def is_enough(self, is_noticed: Callable[[set[str]], bool]) -> bool:
+        """Has each of the sets of ids that are waited for a test that does not pass?"""
+        self.until = [ids for ids in self.until or () if not is_noticed(ids)]
+        return not self.until
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.until and (report.outcome != "passed" or hasattr(report, "wasxfail")):
+            self.is_enough(lambda ids: report.nodeid in ids)
         message = message_of(report) if report.failed else ""
         self.send(["report", report.nodeid, report.when, report.outcome, hasattr(report, "wasxfail"), report.duration, message])
 

@@ -1,9 +1,10 @@
 """Which files of a diff may enter a grading: source files of the repository and nothing that decides how it is judged.
 
-Refused, one by one and with a reason: tests, every conftest.py, the configuration of pytest and of packaging, start-up hooks
-(*.pth, sitecustomize, usercustomize), bytecode, extensions and other binaries, links, hidden and version control files, metadata
-of distributions, paths outside the import roots, new modules that would hide the standard library's, the runner's or a
-dependency's. The rest of the diff still counts.
+Refused, one by one and with a reason: tests, every conftest.py, the configuration of test runners, of packaging and of builds (for
+JavaScript and Java too), start-up hooks (*.pth, sitecustomize, usercustomize, what a class path or a loader picks up by itself), bytecode,
+extensions and other binaries, links, hidden and version control files, metadata of distributions, paths outside the import roots, new
+modules that would hide the standard library's, the runner's or a dependency's, new names that look like another's, sources in an encoding
+that hides what they say. Names are compared without case. The rest of the diff still counts.
 
 In: FilePatches and Rules; out: those that may enter, and (path, reason) for the others.
 
@@ -11,7 +12,11 @@ Not here: applying them, laying down the tests (grader.py).
 """
 
 import fnmatch
+import io
+import re
 import sys
+import tokenize
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +30,25 @@ SOURCE_SUFFIXES = frozenset({
     ".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx", ".java",
     ".html", ".htm", ".css", ".jinja", ".jinja2", ".j2", ".tmpl", ".tpl", ".mako", ".lark", ".g4", ".graphql", ".proto",
 })  # fmt: skip
-CONFIGURATION = frozenset({"pytest.ini", "pytest.toml", "tox.ini", "setup.cfg", "setup.py", "pyproject.toml", "noxfile.py", "manifest.in"})
+CONFIGURATION = frozenset({
+    "pytest.ini", "pytest.toml", "tox.ini", "tox.toml", "setup.cfg", "setup.py", "pyproject.toml", "noxfile.py", "manifest.in",
+    "package.json", "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "pnpm-workspace.yaml", "yarn.lock", "deno.json",
+    "deno.jsonc", "bunfig.toml", "node.config.json", "karma.conf.js", "ava.config.js",
+    "pom.xml", "build.xml", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradle.properties",
+    "junit-platform.properties", "testng.xml", "logback-test.xml",
+})  # fmt: skip
+CONFIGURATIONS = (  # globs of names, in lower case
+    *("tsconfig*.json", "jsconfig*.json", "vitest.*.*", "vite.config.*", "jest.config.*", "jest.setup.*", "jest-*.json", "mocharc.*"),
+    *("babel.config.*", "rollup.config.*", "webpack.config.*", "esbuild.config.*", "playwright.config.*", "*surefire*", "*failsafe*"),
+)
+SCRIPTS = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx")
+TEST_SCRIPTS = ("*.test", "*.spec", "*-test", "*-spec", "*_test", "*_spec")  # names before these suffixes
+TEST_FOLDERS = frozenset({"__tests__", "__mocks__", "__snapshots__"})  # jest and vitest load them by their names
+PICKED_UP = frozenset({"meta-inf"})  # folders that a class path is searched for: META-INF/services
 START_UP = ("sitecustomize", "usercustomize")
+ENCODINGS = re.compile(
+    r"utf-8.*|utf-?(16|32).*|ascii|latin-1|iso-?8859-\d+|cp\d+|windows-?\d+|koi8-.|mac-\w+|euc.*|shift.*|gb\w+|big5.*|iso-?2022.*|.*jis.*"
+)
 MAX_FILE_BYTES = 2**20
 
 
@@ -39,7 +61,8 @@ class Rules:
     protected: tuple[str, ...]  # globs
     existing: frozenset[str]  # every path of the original repository
     search_roots: tuple[str, ...]  # folders that come onto the import path: import roots, and what pytest adds for test files
-    taken: frozenset[str]  # import names that a new top-level module may not have
+    taken: frozenset[str]  # import names that a new top-level module may not have, in lower case
+    folded: frozenset[str]  # `existing` and the folders above, in lower case
 
 
 def make_rules(repo: Repo, existing: Iterable[str], *, protected: Sequence[str] = (), environment: Path | None = None) -> Rules:
@@ -51,9 +74,10 @@ def make_rules(repo: Repo, existing: Iterable[str], *, protected: Sequence[str] 
         import_roots=tuple(map(_tidy, repo.import_roots)),
         test_paths=tuple(path for path in map(_tidy, repo.test_paths) if path),
         protected=tuple(protected),
-        existing=frozenset(existing),
+        existing=(there := frozenset(existing)),
         search_roots=(),
-        taken=frozenset(taken),
+        taken=frozenset(name.casefold() for name in taken),
+        folded=frozenset(place.casefold() for path in there for place in (path, *_parents(path))),
     )
     added = {_first_without_init(path, rules.existing) for path in rules.existing if path.endswith(".py") and is_test(path, rules)}
     return replace(rules, search_roots=tuple(sorted({*rules.import_roots, *added})))
@@ -78,22 +102,27 @@ def refusal(path: str, rules: Rules) -> str | None:
     parts = path.split("/")
     name = parts[-1].lower()
     suffix = Path(name).suffix
+    lower = [part.casefold() for part in parts]
     if any(part in ("", ".", "..") or "\\" in part or not part.isprintable() for part in parts):
         return "path leaves the repository"
-    if any(part.startswith(".") for part in parts):
+    if any(part.startswith((".", "git~")) for part in lower):  # the second is what some file systems call the first
         return "hidden or version control file"
-    if name == "conftest.py":
+    if "conftest" in (part.partition(".")[0] for part in lower):
         return "conftest.py steers the tests"
-    if name in CONFIGURATION:
+    if name in CONFIGURATION or any(fnmatch.fnmatchcase(name, glob) for glob in CONFIGURATIONS):
         return "configuration"
-    if suffix == ".pth" or any(part.lower().removesuffix(".py") in START_UP for part in parts):
+    if suffix == ".pth" or any(part.partition(".")[0] in START_UP for part in lower):
         return "runs when Python starts"
+    if PICKED_UP & set(lower):
+        return "is found by a class path without being named"
     if is_test(path, rules):
         return "test"
-    if any(fnmatch.fnmatchcase(path, glob) for glob in rules.protected):
+    if any(fnmatch.fnmatchcase(path.casefold(), glob.casefold()) for glob in rules.protected):
         return "protected by the task"
-    if any(part in ("__pycache__", "node_modules") or part.endswith((".egg-info", ".dist-info")) for part in parts):
+    if any(part in ("__pycache__", "node_modules") or part.endswith((".egg-info", ".dist-info")) for part in lower):
         return "written by tools, not source"
+    if reason := _look_alike(path, rules):
+        return reason
     if suffix not in SOURCE_SUFFIXES:
         return "not a source file"
     if not any(_below(path, root) for root in rules.import_roots):
@@ -104,9 +133,35 @@ def refusal(path: str, rules: Rules) -> str | None:
 
 
 def is_test(path: str, rules: Rules) -> bool:
-    name = path.rpartition("/")[2].lower()
+    lower = path.casefold()
+    *folders, name = lower.split("/")
     named = fnmatch.fnmatchcase(name, "test_*.py") or fnmatch.fnmatchcase(name, "*_test.py")
-    return named or any(path == place or path.startswith(f"{place}/") for place in rules.test_paths)
+    stem, _, suffix = name.rpartition(".")
+    named = named or (f".{suffix}" in SCRIPTS and any(fnmatch.fnmatchcase(stem, glob) for glob in TEST_SCRIPTS))
+    named = named or bool(TEST_FOLDERS & set(folders))
+    return named or any(lower == place or lower.startswith(f"{place}/") for place in map(str.casefold, rules.test_paths))
+
+
+def _look_alike(path: str, rules: Rules) -> str | None:
+    """Why a new file's name could be taken for another one's."""
+    if path in rules.existing:
+        return None
+    if not path.isascii():  # Python itself takes one letter for another: it imports the NFKC form
+        plain = unicodedata.normalize("NFKC", path)
+        return f"its name looks like {plain!r}" if plain.isascii() else "the names of new files are plain ASCII here"
+    for place in (path, *_parents(path)):
+        if place.casefold() in rules.folded and place not in rules.existing and not _is_folder(place, rules):
+            return "its name differs from an existing one by case alone"
+    return None
+
+
+def _is_folder(place: str, rules: Rules) -> bool:
+    return any(path.startswith(f"{place}/") for path in rules.existing)
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:stop]) for stop in range(1, len(parts))]
 
 
 def hides(path: str, inner: str, rules: Rules) -> bool:
@@ -114,7 +169,7 @@ def hides(path: str, inner: str, rules: Rules) -> bool:
     first, _, rest = inner.partition("/")
     if not rest and not first.endswith((".py", ".pyi")):
         return False
-    if first.removesuffix("i").removesuffix(".py") not in rules.taken:
+    if first.casefold().removesuffix("i").removesuffix(".py") not in rules.taken:
         return False
     top = path[: len(path) - len(inner)] + first
     return not any(place == top or place.startswith(f"{top}/") for place in rules.existing)
@@ -126,12 +181,17 @@ def bad_content(path: str, data: bytes) -> str | None:
         return f"larger than {MAX_FILE_BYTES >> 10} KiB"
     if b"\0" in data:
         return "binary"
-    if not path.endswith((".py", ".pyi")):  # Python sources may be in any encoding that they declare
+    if not path.casefold().endswith((".py", ".pyi")):  # Python sources may be in the encoding that they declare
         try:
             data.decode("utf-8")
         except UnicodeDecodeError:
             return "binary"
-    return None
+        return None
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError:
+        return None  # it does not compile, which is said elsewhere
+    return None if ENCODINGS.fullmatch(encoding.lower().replace("_", "-")) else f"written as {encoding}, which hides what it says"
 
 
 def _refused_kind(patch: FilePatch) -> str | None:

@@ -1,34 +1,39 @@
 """Score a diff: hidden tests, in a fresh sandbox, that receives only the diff's allowed source files.
 
     diff --patches.parse--> files --filter--> allowed --> copy of the agent's first tree --> + tests and configuration of the
-    original, over whatever is there --> sandbox --runner--> outcomes --judge--> Verdict
+    original, over whatever is there (lay.py) --> + tests that nobody can foresee (canary.py) --> sandbox --runner--> outcomes
+    --judge--> solved? --guards--> Verdict
 
-Solved means: exactly the tests of fail_to_pass and pass_to_pass were there, each passed, and the runner came to its own end.
-A diff that is broken or does not apply is graded, with zero; a sandbox that fails is no verdict, which is not a zero.
+Solved means: exactly the tests of fail_to_pass and pass_to_pass were there, each passed, the runner came to its own end, and no guard has
+an objection (guards.py). A diff that is broken or does not apply is graded, with zero; a sandbox that fails is no verdict, which is not a
+zero. The same diff gets the same verdict with the same evidence every time; `seconds` alone differ.
 
 In: a Task, a diff, a TaskStore, a Backend; out: a Verdict (records.encode makes JSON of it).
 
-Not here: shaping (`reward.parts` has the shares, the trainer decides), what inside the interpreter could forge a report: such
-checks wrap `judge`.
+Not here: shaping (`reward.parts` has the shares, the trainer decides).
 """
 
-import shutil
-import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from etude import tree
 from etude.errors import SandboxError
-from etude.grade import patches
-from etude.grade.filter import Rules, bad_content, make_rules, refusal, split_allowed
+from etude.grade import facts as known
+from etude.grade import generated as calls
+from etude.grade import guards, lay, patches, scratch
+from etude.grade.canary import Canary
+from etude.grade.filter import make_rules
+from etude.grade.guards import ALWAYS, Findings, Grading, Guards
+from etude.grade.lay import MAX_PATCH_CHARS as MAX_PATCH_CHARS
+from etude.grade.lay import prepare as prepare
 from etude.grade.runner import PYTHON, TestRun, run_tests
 from etude.sandbox.protocol import Backend, Sandbox
 from etude.store import TaskStore
 from etude.types import Reward, Task
 
-MAX_PATCH_CHARS = 4 * 2**20
 COMPILE_S = 10.0
 BROKEN = 3  # exit code of _COMPILE
 _COMPILE = f"""
@@ -57,69 +62,85 @@ class Verdict:
     pass_to_pass: dict[str, str] = field(default_factory=dict)
     refused: tuple[tuple[str, str], ...] = ()  # (path, why) of what was not let in
     messages: dict[str, str] = field(default_factory=dict)  # node id -> what a failed test said, one line
+    guard: str = ""  # that took the reward away, see guards.py
+    evidence: dict[str, Any] = field(default_factory=dict)  # of the guards, by name
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)  # prepare | facts | tests | guards | ablation
 
 
-def grade(task: Task, patch: str, *, store: TaskStore, backend: Backend) -> Verdict:
+def grade(task: Task, patch: str, *, store: TaskStore, backend: Backend, checks: Guards = ALWAYS) -> Verdict:
     """The verdict on anyone's diff against the agent's first tree.
 
+    checks: the cheap guards, or guards.FIRST_SOLVE with the ablation regrade, for the first time that a task is solved.
     Raises: UserError where the task's snapshot or environment is missing or its patches do not fit.
     """
-    environment = store.environment(task.environment)
     original, start = store.snapshot(task.repo), store.workspace(task)
-    rules = make_rules(task.repo, tree.files(original), protected=task.protected, environment=environment)
+    rules = make_rules(task.repo, tree.files(original), protected=task.protected, environment=store.environment(task.environment))
     refused: list[tuple[str, str]] = []
-    with tempfile.TemporaryDirectory(prefix="etude-grade-") as folder:
-        work = Path(folder, "work")
+    seconds: dict[str, float] = {}
+    with scratch.folder() as folder:
+        work, clock = folder / "work", time.monotonic()
         try:
             refused = prepare(work, patch, start=start, original=original, rules=rules)
+            paths = frozenset(path for each in patches.parse(patch) for path in each.paths) - {path for path, _ in refused}
         except ValueError as error:
             return _graded(task, None, str(error), refused)
+        clock = _took(seconds, "prepare", clock)
         try:
-            with backend.open(work, environment=environment, limits=task.limits) as sandbox:
-                if reason := _does_not_compile(sandbox, task):
-                    return _graded(task, None, reason, refused)
-                ids = (*task.fail_to_pass, *task.pass_to_pass)
-                run = run_tests(sandbox, task.repo, ids=ids, wall_s=task.limits.wall_s, runner=task.environment.runner)
+            facts = known.facts_of(task, store=store, backend=backend, rules=rules) if checks.need_facts else known.NONE
+            clock = _took(seconds, "facts", clock)
+            grading = Grading(
+                task=task, patch=patch, store=store, backend=backend, rules=rules, facts=facts, guards=checks, folder=folder, paths=paths
+            )
+            run, found, reason = _run(grading, work, seconds)
+            clock = time.monotonic()
+            if run is not None and checks.ablation and judge(task, run)[0]:
+                seconds["ablation"] = guards.regrade(found, grading)
         except SandboxError as error:
             reason = f"no verdict, the sandbox failed: {error}"
             return Verdict(task_id=task.id, verdict="no_verdict", solved=False, reward=None, reason=reason, refused=tuple(refused))
-    return _graded(task, run, "", refused)
+    return _graded(task, run, reason, refused, found, seconds)
 
 
-def prepare(work: Path, patch: str, *, start: Path, original: Path, rules: Rules) -> list[tuple[str, str]]:
-    """Make the tree to be tested in the new folder `work`; returns what was refused. ValueError if the patch does not apply."""
-    if len(patch) > MAX_PATCH_CHARS:
-        raise ValueError(f"the patch is larger than {MAX_PATCH_CHARS >> 20} million characters")
-    allowed, refused = split_allowed(patches.parse(patch), rules)
-    allowed = [patches.with_line_ends_of(each, _content(start, each.old)) for each in allowed]
-    tree.copy_tree(start, work)
-    tree.apply_patch(work, patches.to_text(allowed))
-    bad = {path: why for each in allowed for path in each.paths if (why := _bad(work, path))}
-    if bad:  # start again without these files
-        refused += sorted(bad.items())
-        shutil.rmtree(work)
-        tree.copy_tree(start, work)
-        tree.apply_patch(work, patches.to_text([each for each in allowed if not bad.keys() & set(each.paths)]))
-    lay_down(work, original, rules)
-    return refused
+def _run(grading: Grading, work: Path, seconds: dict[str, float]) -> tuple[TestRun | None, Findings, str]:
+    """The run without its canaries, what the guards that need no other run found, and why there was none."""
+    task, facts, found = grading.task, grading.facts, Findings()
+    clock = time.monotonic()
+    canaries = guards.lay_canaries(grading, work)
+    laid, sources = lay.digests(work, grading.rules), frozenset(tree.files(work))
+    with grading.backend.open(work, environment=grading.store.environment(task.environment), limits=task.limits) as sandbox:
+        if reason := _does_not_compile(sandbox, task):
+            return None, found, reason
+        whole = run_tests(
+            sandbox,
+            task.repo,
+            ids=_ids(task, canaries),
+            wall_s=task.limits.wall_s,
+            runner=task.environment.runner,
+            modules=tuple(facts.modules),
+        )
+        clock = _took(seconds, "tests", clock)
+        run = guards.without(whole, canaries)
+        solved = judge(task, run)[0]
+        changes = sandbox.changes() if whole.result.status == "exited" else []
+        ask = solved and grading.guards.generated and facts.cases
+        given = calls.answers(sandbox, [(c.module, c.name, c.args, c.kwargs) for c in facts.cases], task.repo) if ask else []
+    guards.look_at_files(found, grading, changes, laid, sources - laid.keys())
+    guards.look_at_canaries(found, grading, canaries, whole, solved)
+    if solved:
+        guards.look_at_imports(found, grading, whole, work, sources)
+        guards.look_at_answers(found, grading, given, work)
+    _took(seconds, "guards", clock)
+    return run, found, ""
 
 
-def lay_down(work: Path, original: Path, rules: Rules) -> None:
-    """Everything that a diff may not touch becomes what it is in the original, whatever is there: hidden tests, configuration."""
-    for path, file in tree.files(work).items():
-        if refusal(path, rules):
-            file.unlink()
-    for path, file in tree.files(original).items():
-        if refusal(path, rules):
-            place = work / path
-            if place.is_dir():
-                shutil.rmtree(place)
-            for parent in reversed(place.relative_to(work).parents):
-                if (work / parent).is_file():
-                    (work / parent).unlink()
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, place)
-            place.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)
+def _ids(task: Task, canaries: Sequence[Canary]) -> tuple[str, ...]:
+    return (*task.fail_to_pass, *task.pass_to_pass, *(id for each in canaries for id in each.ids))
+
+
+def _took(seconds: dict[str, float], what: str, since: float) -> float:
+    now = time.monotonic()
+    seconds[what] = round(now - since, 3)
+    return now
 
 
 def _does_not_compile(sandbox: Sandbox, task: Task) -> str:
@@ -141,7 +162,15 @@ def judge(task: Task, run: TestRun) -> tuple[bool, dict[str, str], dict[str, str
     return run.passed([*task.fail_to_pass, *task.pass_to_pass]), outcomes[0], outcomes[1]
 
 
-def _graded(task: Task, run: TestRun | None, reason: str, refused: Sequence[tuple[str, str]]) -> Verdict:
+def _graded(
+    task: Task,
+    run: TestRun | None,
+    reason: str,
+    refused: Sequence[tuple[str, str]],
+    found: Findings | None = None,
+    seconds: dict[str, float] | None = None,
+) -> Verdict:
+    found = found or Findings()
     if run is None:
         solved, messages = False, {}
         fail_to_pass, pass_to_pass = (dict.fromkeys(ids, MISSING) for ids in (task.fail_to_pass, task.pass_to_pass))
@@ -150,10 +179,12 @@ def _graded(task: Task, run: TestRun | None, reason: str, refused: Sequence[tupl
         wanted = fail_to_pass.keys() | pass_to_pass.keys()
         messages = {id: text for id, text in sorted(run.messages.items()) if id in wanted}
         reason = _reason(task, run, solved, fail_to_pass, pass_to_pass)
+    if found.guard:  # nothing of such a report is believed
+        solved, reason = False, found.reason
     parts = {
         "solved": float(solved),
-        "fail_to_pass_share": _share(fail_to_pass),
-        "pass_to_pass_share": _share(pass_to_pass),
+        "fail_to_pass_share": 0.0 if found.guard else _share(fail_to_pass),
+        "pass_to_pass_share": 0.0 if found.guard else _share(pass_to_pass),
     }
     return Verdict(
         task_id=task.id,
@@ -165,6 +196,9 @@ def _graded(task: Task, run: TestRun | None, reason: str, refused: Sequence[tupl
         pass_to_pass=pass_to_pass,
         refused=tuple(refused),
         messages=messages,
+        guard=found.guard,
+        evidence=found.evidence,
+        seconds=seconds or {},
     )
 
 
@@ -193,13 +227,3 @@ def _reason(task: Task, run: TestRun, solved: bool, fail_to_pass: dict[str, str]
 
 def _share(outcomes: dict[str, str]) -> float:
     return sum(outcome == "passed" for outcome in outcomes.values()) / len(outcomes) if outcomes else 0.0
-
-
-def _content(folder: Path, path: str | None) -> bytes | None:
-    place = folder / path if path else None
-    return place.read_bytes() if place and place.is_file() else None
-
-
-def _bad(work: Path, path: str) -> str | None:
-    content = _content(work, path)
-    return None if content is None else bad_content(path, content)

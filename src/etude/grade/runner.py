@@ -16,6 +16,7 @@ In: a Sandbox over a repository; out: a TestRun, without durations or temporary 
 Not here: which outcome makes a task solved (grader.py).
 """
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -69,6 +70,7 @@ class TestRun:
     durations: dict[str, float]  # node id -> seconds, set-up and tear-down included
     reach: dict[str, tuple[tuple[str, int], ...]]  # only traced: node id, COLLECT or BETWEEN -> (path, first line of a code object)
     places: dict[str, tuple[str, int]] = field(default_factory=dict)  # id -> (path, line), from runners that tell
+    modules: dict[str, tuple[str, str]] = field(default_factory=dict)  # asked for: name -> (file it was imported from, loader), "" if not
 
     def passed(self, ids: Sequence[str]) -> bool:
         """Exactly these tests were there, all of them passed, and pytest ended by itself."""
@@ -87,10 +89,12 @@ def run_tests(
     wall_s: float = 60.0,
     runner: str = PYTEST,
     codes: Sequence[tuple[int, str, int]] | None = None,
+    modules: Sequence[str] = (),
 ) -> TestRun:
     """Run the tests `ids` (default: all) of the files and folders `paths` (default: those of the repository).
 
-    `runner`: as in Environment.runner. `codes`: traced by a runner other than pytest, see languages/protocol.py.
+    `runner`: as in Environment.runner. `codes`: traced by a runner other than pytest, see languages/protocol.py. `modules`: whose origin
+    shall be told at the end, by pytest only.
     A run that ends badly is a TestRun with less in it. SandboxError where pytest could not even be started.
     """
     places = list(repo.test_paths if paths is None else paths)
@@ -113,17 +117,71 @@ def run_tests(
         "seed": seed,
         "trace": trace,
         "carried": carried_sources(),
+        "modules": list(modules),
     }
-    return _supervised(sandbox, _text("child.py"), config, CHILD_ENV, wall_s)
+    return _whole(*_supervised(sandbox, _text("child.py"), config, CHILD_ENV, wall_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A run of some tests while some files of the tree hold something else."""
+
+    files: Mapping[str, bytes]  # path of an existing file -> its content in this run
+    ids: tuple[str, ...]
+    paths: tuple[str, ...]  # of their files
+    until: tuple[frozenset[str], ...] = ()  # enough is known as soon as a test of each of these does not pass; (): all are run
+    wall_s: float = 60.0
+
+
+def run_variants(sandbox: Sandbox, repo: Repo, variants: Sequence[Variant]) -> list[TestRun]:
+    """Runs by pytest, each in a process of its own that has imported nothing of the repository, from the one that has imported pytest.
+
+    After each the files are as they were and no other process is left; where that cannot be had the rest is not run. So there may be
+    fewer runs than variants, and none where several ended with the sandbox itself: a single one has a run, in which nothing passed.
+    """
+    shared = {"env": ENV, "roots": list(repo.import_roots), "order": "plain", "seed": 0, "trace": False, "carried": carried_sources()}
+    each = [
+        {
+            "files": {path: base64.b64encode(data).decode() for path, data in variant.files.items()},
+            "ids": list(variant.ids),
+            "paths": [path for path in variant.paths if is_test_path(path)],
+            "until": [sorted(ids) for ids in variant.until],
+            "wall_s": variant.wall_s,
+        }
+        for variant in variants
+    ]
+    wall_s = sum(variant.wall_s for variant in variants) + GRACE_S
+    result, events = _supervised(sandbox, _text("child.py"), {**shared, "variants": each}, CHILD_ENV, wall_s)
+    apart: list[list[list[Any]]] = []
+    for event in events or ():
+        if event[0] == "variant":
+            apart.append([])
+        elif apart:
+            apart[-1].append(event)
+    if not apart:
+        return [_empty(result)] if len(variants) == 1 else []
+    return [_ended_run(result, found) for found in apart]
+
+
+def _ended_run(result: ExecResult, events: list[list[Any]]) -> TestRun:
+    """One variant's. Without its end it is not complete."""
+    ends = [event for event in events if event[0] == "end"]
+    code = ends[0][1] if ends else None
+    status = "exited" if code is not None else "timeout" if ends or result.status == "exited" else result.status
+    own = dataclasses.replace(result, status=status, code=code, stdout=b"")
+    return _whole(own, [event for event in events if event[0] != "end"])
 
 
 def run_launch(sandbox: Sandbox, launch: Launch, *, wall_s: float) -> TestRun:
     """Run what an adapter launches. SandboxError as in run_tests."""
     config = {"env": ENV, "steps": [dataclasses.asdict(step) for step in launch.steps], "links": dict(launch.links)}
-    return _supervised(sandbox, _text("../languages/child.py"), config, {**CHILD_ENV, **launch.env}, wall_s)
+    return _whole(*_supervised(sandbox, _text("../languages/child.py"), config, {**CHILD_ENV, **launch.env}, wall_s))
 
 
-def _supervised(sandbox: Sandbox, child: str, config: Mapping[str, Any], env: Mapping[str, str], wall_s: float) -> TestRun:
+def _supervised(
+    sandbox: Sandbox, child: str, config: Mapping[str, Any], env: Mapping[str, str], wall_s: float
+) -> tuple[ExecResult, list[list[Any]] | None]:
+    """How it ended, and its events; None where they do not count."""
     request = {
         "child": child,
         "config": config,
@@ -163,11 +221,11 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=32).digest()
 
 
-def _assemble(result: ExecResult, body: bytes | None) -> TestRun:
+def _assemble(result: ExecResult, body: bytes | None) -> tuple[ExecResult, list[list[Any]] | None]:
     if body is None:
         if result.status == "exited" and not result.stdout:
             raise SandboxError(f"tests could not be started in the sandbox: {_last_line(result.stderr.decode(errors='replace'))}")
-        return _empty(result)  # killed with everything else, or by the code under test
+        return result, None  # killed with everything else, or by the code under test
     head_line, _, lines = body.partition(b"\n")
     head = json.loads(head_line)
     timed_out = head["status"] == "timeout"
@@ -182,10 +240,19 @@ def _assemble(result: ExecResult, body: bytes | None) -> TestRun:
     )
     events = _events(lines, head["nonce"])
     if events is None or head["status"] == "overflow":  # somebody else wrote into the pipe: nothing in it counts
-        return _empty(result)
+        return result, None
     if not events and not timed_out:
         raise SandboxError(f"pytest did not start in the sandbox: {_last_line(head['output'])}")
-    return _put_together(result, events)
+    return result, events
+
+
+def _whole(result: ExecResult, events: list[list[Any]] | None) -> TestRun:
+    if events is None:
+        return _empty(result)
+    try:
+        return _put_together(result, events)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):  # an event that the child does not write
+        return _empty(result)
 
 
 def _events(lines: bytes, nonce: str) -> list[list[Any]] | None:
@@ -196,7 +263,7 @@ def _events(lines: bytes, nonce: str) -> list[list[Any]] | None:
         return None
     try:
         return [json.loads(line[len(prefix) :]) for line in whole]
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -210,6 +277,7 @@ def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
     codes: dict[int, tuple[str, int]] = {}
     reach: dict[str, set[tuple[str, int]]] = {}
     places: dict[str, tuple[str, int]] = {}
+    modules: dict[str, tuple[str, str]] = {}
     step: str | None = None  # a process that has not said that it is done
     crash, unfinished = "", False
     said: int | None = None
@@ -234,6 +302,8 @@ def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
             reach.setdefault(rest[0], set()).update(codes[number] for number in rest[1])
         elif kind == "where":
             places.setdefault(rest[0], (rest[1], rest[2]))
+        elif kind == "module":
+            modules[rest[0]] = (rest[1], rest[2])
         elif kind == "crash":
             crash = rest[0]
         elif kind == "done":
@@ -254,6 +324,7 @@ def _put_together(result: ExecResult, events: list[list[Any]]) -> TestRun:
         durations=durations,
         reach={owner: tuple(sorted(found)) for owner, found in reach.items()},
         places=places,
+        modules=modules,
     )
 
 

@@ -70,7 +70,9 @@ def test_gold_scores_one(pocket_store: TaskStore, task: Task, backend: Backend) 
         reason="all 8 tests pass",
         fail_to_pass=dict.fromkeys(task.fail_to_pass, "passed"),
         pass_to_pass=dict.fromkeys(task.pass_to_pass, "passed"),
+        evidence=verdict.evidence,
     )
+    assert verdict.evidence.keys() == {"files", "canaries", "imported", "generated"}
 
 
 def test_no_change_scores_zero_and_says_which_tests_fail(score: Score, task: Task) -> None:
