@@ -1,13 +1,20 @@
 """What a pool wishes for is found among the tasks that are there, or built, and never touches what is held out."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from etude.growth import Growth, builder, fits, grown_folder
-from etude.pool.entry import Wish
+from etude.config import PoolConfig
+from etude.growth import Growth, builder, fits, grown_folder, releveler
+from etude.pool.entry import CHANGES, Wish, entry_of
+from etude.pool.grow import grow_once
+from etude.pool.pool import Pool
+from etude.pool.view import PoolView
 from etude.records import encode
+from etude.store import TaskStore
 from etude.types import Symbol, Task
 
 
@@ -93,3 +100,88 @@ def test_what_is_built_during_a_run_uses_the_repositories_of_the_runs_tasks(tmp_
     assert made.repo.digest == old.repo.digest
     assert (grown / f"{made.id}.json").is_file()
     assert pocket_store.workspace(made).is_dir()  # the run's own store can lay it down
+
+
+@pytest.fixture
+def growing(pocket_store, tmp_path, backend):
+    """A pool of one task and what makes more, as a training run has them."""
+    grown = grown_folder(tmp_path, pocket_store)
+    with Pool(str(tmp_path / "pool.sqlite"), PoolConfig(max_draws=0, decay=1.0)) as pool:
+
+        def begin(task: Task) -> tuple[Pool, Growth]:
+            TaskStore.open(grown).add(task)
+            pool.register([entry_of(task)])
+            write = releveler(TaskStore.open(grown), grown, backend)
+            return pool, Growth((grown,), taken=lambda: [one.id for one in pool.entries()], held_out=[], relevel=write)
+
+        yield begin
+
+
+def play(pool: Pool, growth: Growth, solves: Callable[[PoolView, str], int], *, steps: int) -> list[list[str]]:
+    """What a scripted learner is given: the tasks of each step, as level and share of tests shown; it solves so many of 8."""
+    given: list[list[str]] = []
+    for step in range(steps):
+        drawn = pool.draw(8, seed=0, step=step).tasks
+        entries = {one.id: one for one in pool.entries()}
+        given.append([f"{entries[name].level} {entries[name].visible_share:g}" for name in drawn])
+        view = pool.view(step)
+        for name in drawn:
+            solved = solves(view, name)
+            pool.record(name, step, [number < solved for number in range(8)])
+        pool.wish(step=step, can=CHANGES, target=8)
+        while grow_once(pool, growth.make, keep=lambda task: None, deadline_s=60):
+            pass
+        pool.admit(step=step + 1)
+    return given
+
+
+def test_a_task_that_is_always_solved_comes_back_at_a_harder_level(pocket_store, growing):
+    pool, growth = growing(replace(pocket_store.get("pocket-slugify"), visible_share=0.5))
+    given = play(pool, growth, lambda view, name: 8, steps=6)
+    assert list(dict.fromkeys(one for step in given for one in step)) == ["A 0.5", "B 0.5", "C 0.5", "C 0"]
+    by_level = {f"{one.level} {one.visible_share:g}": one for one in pool.entries()}
+    assert by_level["C 0"].origin == (by_level["C 0.5"].id,)
+    assert {state for _, state, _ in pool.wishes() if state != "failed"} == {"made"}
+
+
+def test_a_new_version_borrows_the_pass_rate_of_the_old_one_shifted(pocket_store, growing):
+    pool, growth = growing(pocket_store.get("pocket-slugify"))
+    play(pool, growth, lambda view, name: 8, steps=1)
+    old, new = sorted(pool.view().tasks.values(), key=lambda one: one.entry.level)
+    assert (old.entry.level, new.entry.level, new.state) == ("A", "B", "fresh")
+    assert 0.5 < new.posterior.mean < old.posterior.mean
+
+
+def test_a_task_that_is_never_solved_comes_back_easier_until_nothing_helps_and_is_quarantined(pocket_store, growing):
+    hard = replace(pocket_store.get("pocket-slugify"), level="C")
+    pool, growth = growing(hard)
+    given = play(pool, growth, lambda view, name: 0, steps=6)
+    versions = ["C 0", "B 0", "A 0", "A 0.5", "A 1"]
+    assert [sorted(step) for step in given] == [["C 0"], *(sorted(pair) for pair in pairwise(versions)), ["A 1"]]
+    states = {f"{one.entry.level} {one.entry.visible_share:g}": one.state for one in pool.view().tasks.values()}
+    assert states == dict.fromkeys(versions, "quarantined")
+    assert pool.view().tasks[hard.id].rollouts == 16  # the easier one stands for it then
+
+
+def test_a_version_that_the_pool_has_is_not_made_again(pocket_store, growing):
+    old = pocket_store.get("pocket-slugify")
+    pool, growth = growing(old)
+    (made,) = growth.make(wish("lower_level", old.id, to="B", arm=(old.kind, old.repo.name, old.band)))
+    pool.register([entry_of(made)])
+    with pytest.raises(ValueError, match=f"the pool has it: {old.id}"):
+        growth.make(wish("raise_level", made.id, to="A", arm=(old.kind, old.repo.name, old.band)))
+
+
+def test_features_that_were_made_harder_are_joined_by_what_they_were_built_as(old, tmp_path):
+    built = [replace(old, id=name, level="A", visible_share=0.0) for name in "ab"]
+    hard = [replace(one, id=f"{one.id}-C", level="C", origin=(one.id,)) for one in built]
+    joined = replace(built[0], id="ab", kind="joined_features", origin=("a", "b"))
+    folder = lay(tmp_path / "tasks", *built, *hard, joined)
+    growth = Growth(
+        (folder,),
+        taken=lambda: ["a", "b", "a-C", "b-C"],
+        held_out=[],
+        relevel=lambda task, level, share: replace(task, id=f"{task.id}-{level}", level=level, visible_share=share),
+    )
+    (made,) = growth.make(wish("join", "a-C", partners=("b-C",)))
+    assert (made.id, made.level) == ("ab-C", "C")
