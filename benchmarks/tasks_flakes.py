@@ -5,7 +5,7 @@
     shuffled   the same two trees, each round in another order
 
 A regrade is one such run of a task's hidden tests. A flake is a regrade with another result than it must have; one without a verdict (the
-sandbox failed) is neither. The interval is Wilson's, of a binomial share, at 95%. With a time limit the tasks still take turns: every task is
+sandbox failed) is neither. The interval is Wilson's at 95%. With a time limit the tasks still take turns: every task is
 regraded before any is regraded twice.
 
     python -m benchmarks.tasks_flakes STORE [--tasks N] [--times M] [--minutes T] [--resume FILE.jsonl]
@@ -79,6 +79,7 @@ def regrade(task: Task, patch: Patch, order: Order, number: int, store: TaskStor
     else:
         known, outcomes, reason = _shuffled(task, diff, number, store, backend)
     why = wrong(task, patch, outcomes) if known else reason
+    why += f" ({reason})" if known and why and reason else ""
     return Regrade(
         task=task.id, patch=patch, order=order, round=number, verdict="none" if not known else "flake" if why else "as it must be", why=why
     )
@@ -107,7 +108,7 @@ def _shuffled(task: Task, diff: str, seed: int, store: TaskStore, backend: Backe
                 run = run_tests(sandbox, task.repo, ids=ids, order="shuffled", seed=seed, wall_s=wall_s, runner=runner)
         except SandboxError as error:
             return False, {}, str(error)
-    return True, dict(run.outcomes), ""
+    return True, dict(run.outcomes), run.result.status if run.result.status != "exited" else ""
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
