@@ -136,13 +136,15 @@ def build_fetched(
             workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
         )
         workshop = replace(workshop, limits=Limits(wall_s=FLOOR_S + SLOWDOWN * baseline.seconds))
+        told = (options.max_share, options.gates, options.level, options.visible_share)
+        ledger = Ledger(store, (__version__, digest, environment, *told), baseline.stable)
+        baseline = replace(baseline, stable=ledger.stable, dropped=dict(sorted({**baseline.dropped, **ledger.dropped}.items())))
         gates = Gates(workshop, baseline, store, Scanner(cache=store.environments)) if options.gates == "full" else None
         maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store, options, gates)
-        told = (options.max_share, options.gates, options.level, options.visible_share)
-        ledger = Ledger(store, (__version__, digest, environment, sorted(baseline.stable), *told))
         tried = _Tried(maker, ledger, options, say)
-        for kind in options.kinds:
-            tried.kind(kind, finders[kind])
+        with ledger:
+            for kind in options.kinds:
+                tried.kind(kind, finders[kind])
     tasks, rejected = [made.task for made in tried.made.values()], tried.rejected
     if not tasks:
         first = next((f", first {name}: {why}" for name, why in rejected.items()), "")
@@ -163,7 +165,6 @@ def build_fetched(
     )
     names = ("candidates", "tried", "valid", "rejected", "inapplicable", "skipped", "stable_tests", "dropped")  # no seconds
     store.amend(fetched.source, {name: msgspec.to_builtins(getattr(report, name)) for name in names})
-    ledger.close()
     return report
 
 

@@ -11,7 +11,6 @@ from etude.store import TaskStore
 from etude.synth.build import BuildOptions, build_tasks
 from etude.synth.check import check_task
 from etude.synth.discover import discover
-from etude.synth.ledger import Ledger
 from etude.synth.read import read_sources
 from etude.synth.source import parse
 from etude.synth.workshop import compile_files
@@ -248,19 +247,7 @@ def test_bad_input_is_one_clear_line(tmp_path, backend, name):
     with pytest.raises(UserError, match=why) as error:
         build_tasks(str(lay(tmp_path / "repo", files)), tmp_path / "tasks", backend=backend)
     assert "\n" not in str(error.value)
-
-
-def test_a_ledger_that_was_damaged_is_tried_again(tmp_path, built):
-    """A line that is no record, a task whose file is gone, a name that is not UTF-8."""
-    store, task = TaskStore.create(tmp_path / "tasks"), built[1].tasks()[0]
-    ledger = Ledger(store, ("x",))
-    ledger.add("gone", task)
-    ledger.add("stub function \udcff.py:1 f", "no")
-    path = next(store.path.glob(".unfinished-*"))
-    path.write_bytes(b"{broken}\n3\n" + path.read_bytes())
-    again = Ledger(store, ("x",))
-    assert again.known("gone") is None
-    assert again.known("stub function \udcff.py:1 f") == "no"
+    assert not list(tmp_path.glob("tasks/.unfinished-*"))
 
 
 @pytest.mark.parametrize("wrong", [{"modes": ()}, {"jobs": -1}, {"max_candidates": 0}])

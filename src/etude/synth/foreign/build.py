@@ -26,14 +26,17 @@ from etude.synth.build import NO_IDEA, BuildOptions, BuildReport, Progress, Repo
 from etude.synth.cut import Mode
 from etude.synth.fetch import Fetched, fetch
 from etude.synth.foreign.assemble import MEMORY_MB, Assembler
-from etude.synth.foreign.candidates import Candidate, find_candidates
+from etude.synth.foreign.candidates import Candidate, find_candidates, narrowed
+from etude.synth.foreign.gates import DoesNotMatter, Gates
 from etude.synth.foreign.prove import Inapplicable, prove
+from etude.synth.foreign.turns import TimedOut, Turns
 from etude.synth.foreign.workshop import Baseline, Workshop, measure_baseline
 from etude.synth.ledger import Ledger
 from etude.synth.workshop import BASELINE_WALL_S, Rejected
 from etude.types import Environment, Limits, Repo, Task
 
-SLOWDOWN, FLOOR_S = 5.0, 20.0  # a run on a cut tree may take so many times the original's seconds, and these on top
+SLOWDOWN, FLOOR_S = 5.0, 40.0  # a run on a cut tree may take so many times the original's slowest run, and these seconds on top
+NO_TIME = "out of time, also alone: "
 ROUNDS = {"quick": 2, "full": 3}  # runs of everything in the agent's tree
 
 
@@ -79,10 +82,18 @@ def build_foreign(
         workshop, baseline = measure_baseline(
             workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
         )
-        workshop = replace(workshop, limits=replace(workshop.limits, wall_s=FLOOR_S + SLOWDOWN * baseline.seconds))
+        workshop = replace(workshop, limits=replace(workshop.limits, wall_s=FLOOR_S + SLOWDOWN * baseline.slowest_s))
+        ledger = Ledger(store, (__version__, digest, environment, options.max_share, options.gates), baseline.stable)
+        baseline = replace(
+            baseline,
+            stable=ledger.stable,
+            dropped=dict(sorted({**baseline.dropped, **ledger.dropped}.items())),
+            reached={key: tests & ledger.stable for key, tests in baseline.reached.items() if tests & ledger.stable},
+        )
         found = find_candidates([codes[path] for path in workshop.project.sources], baseline, max_share=options.max_share)
-        build = _Build(workshop, baseline, environment, store, options, say)
-        build.run(found[: options.max_candidates])
+        build = _Build(workshop, baseline, environment, store, ledger, options, say)
+        with ledger:
+            build.run(found[: options.max_candidates])
     if not build.tasks:
         first = next((f", first {name}: {why}" for name, why in build.rejected.items()), "")
         raise UserError(f"{project.name} gives no task: {len(found)} candidates{first}")
@@ -102,19 +113,26 @@ def build_foreign(
     )
     names = ("candidates", "tried", "valid", "rejected", "inapplicable", "skipped", "stable_tests", "dropped")
     store.amend(fetched.source, {name: _plain(getattr(report, name)) for name in names})
-    build.ledger.close()
     return report
 
 
 class _Build:
     def __init__(
-        self, workshop: Workshop, baseline: Baseline, environment: Environment, store: TaskStore, options: BuildOptions, say: Report
+        self,
+        workshop: Workshop,
+        baseline: Baseline,
+        environment: Environment,
+        store: TaskStore,
+        ledger: Ledger,
+        options: BuildOptions,
+        say: Report,
     ) -> None:
         self.workshop, self.baseline, self.store, self.options, self.say = workshop, baseline, store, options, say
+        self.ledger = ledger
         self.assembler = Assembler(workshop, environment, baseline)
         self.scanner = Scanner(cache=store.environments)
-        told = (__version__, workshop.repo.digest, environment, sorted(baseline.stable), options.max_share, options.gates)
-        self.ledger = Ledger(store, told)
+        self.gates = Gates(workshop, baseline, store) if options.gates == "full" else None
+        self.turns = Turns()
         self.tasks: dict[str, Task] = {}  # by cut
         self.rejected: dict[str, str] = {}
         self.inapplicable: dict[str, str] = {}
@@ -140,18 +158,38 @@ class _Build:
             return known
         for last in (False, True):
             try:
-                with self.workshop.folder() as folder:
-                    rounds = ROUNDS[self.options.gates]
-                    proof = prove(self.workshop, self.baseline, candidate, mode, folder, rounds=rounds, scanner=self.scanner)
-                    return self.assembler.assemble(candidate, mode, proof)
+                return self.turns.take(lambda factor: self.make(candidate, mode, factor))
             except Inapplicable as error:
                 return f"{NO_IDEA}{error}"
+            except TimedOut as error:
+                return f"{NO_TIME}{error}"
             except Rejected as error:
                 return str(error)
             except SandboxError:
                 if last:
                     raise
         raise AssertionError("unreachable")
+
+    def make(self, candidate: Candidate, mode: Mode, factor: float) -> Task:
+        """Symbols that no hidden test needs are left alone, in a second try. `factor`: of the time that a run may take."""
+        limits = self.workshop.limits
+        workshop = replace(self.workshop, limits=replace(limits, wall_s=factor * limits.wall_s))
+        try:
+            return self.prove(workshop, candidate, mode)
+        except DoesNotMatter as error:
+            if not error.left:
+                raise
+            return self.prove(workshop, narrowed(candidate, error.left), mode)
+
+    def prove(self, workshop: Workshop, candidate: Candidate, mode: Mode) -> Task:
+        gates = replace(self.gates, workshop=workshop) if self.gates else None
+        if gates:
+            gates.refuse_duplicate(candidate)
+        with workshop.folder() as folder:
+            rounds = ROUNDS[self.options.gates]
+            proof = prove(workshop, self.baseline, candidate, mode, folder, rounds=rounds, scanner=self.scanner)
+            task = self.assembler.assemble(candidate, mode, proof)
+            return gates.check(candidate, proof, task) if gates else task
 
     def note(self, candidate: Candidate, mode: Mode, outcome: Task | str) -> str:
         name = _name(candidate, mode)
@@ -167,7 +205,9 @@ class _Build:
             self.tasks[outcome.cut] = outcome
             self.store.add(outcome)
         else:
-            self.rejected[name] = outcome
+            self.rejected[name] = outcome.removeprefix(NO_TIME)
+            if outcome.startswith(NO_TIME):  # not final: a resumed build tries it again
+                return f"no task of {name}: {outcome.removeprefix(NO_TIME)}"
         if self.ledger.known(name) is None:
             self.ledger.add(name, outcome)
         return outcome.id if isinstance(outcome, Task) else f"no task of {name}: {outcome}"
