@@ -17,8 +17,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from etude.agent.calls import OPEN, parse_calls
 from etude.agent.endpoint import ContextTooLong, Endpoint
 from etude.agent.meter import Meter
-from etude.agent.tools import Tool
+from etude.agent.tools import TESTS, Tool
 from etude.engine.protocol import Completion, Request
+from etude.languages.shell import shell_of
 from etude.render import Message, Renderer
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -59,11 +60,20 @@ class ChatPolicy:
     """Asks an endpoint. Falls silent where the meter is empty or the context too long; `meter.stopped` says so then."""
 
     def __init__(
-        self, endpoint: Endpoint, meter: Meter, *, turn_tokens: int, tools: Mapping[str, Tool] | None = None, temperature: float = 1.0
+        self,
+        endpoint: Endpoint,
+        meter: Meter,
+        *,
+        turn_tokens: int,
+        tools: Mapping[str, Tool] | None = None,
+        runner: str = "pytest",
+        temperature: float = 1.0,
     ) -> None:
-        """`tools`: given to the endpoint in OpenAI's form; None: the model writes calls as the prompt says."""
+        """`tools`: given to the endpoint in OpenAI's form, with the test command of `runner`; None: the model writes calls as the prompt
+        says."""
         self._endpoint, self._meter, self._turn_tokens, self._temperature = endpoint, meter, turn_tokens, temperature
         self._renderer, self._tools = plain_renderer(), tools
+        self._declared = declared(tools or {}, runner=runner)
 
     def __call__(self, request: Request) -> Completion | None:
         room = self._meter.room(len(request.ids) // BYTES_PER_TOKEN, self._turn_tokens)
@@ -73,7 +83,7 @@ class ChatPolicy:
         asked = native(messages) if self._tools is not None else [{"role": role, "content": text} for role, text in messages]
         try:
             answer = self._endpoint.complete(
-                asked, max_tokens=room, temperature=self._temperature, seed=request.seed >> 32, tools=declared(self._tools or {})
+                asked, max_tokens=room, temperature=self._temperature, seed=request.seed >> 32, tools=self._declared
             )
         except ContextTooLong:
             self._meter.stopped = "the conversation is too long for the model"
@@ -94,9 +104,14 @@ def said(renderer: Renderer, text: str, max_tokens: int, *, stopped: bool = True
     return Completion(ids=kept, logprobs=(0.0,) * len(kept), versions=(0,) * len(kept), stopped=whole)
 
 
-def declared(tools: Mapping[str, Tool]) -> list[dict[str, Any]]:
+def declared(tools: Mapping[str, Tool], *, runner: str = "pytest") -> list[dict[str, Any]]:
+    """Tools in OpenAI's form. What tells how tests are run tells it for this runner, as the system prompt does."""
+    tests = shell_of(runner).tests
     return [
-        {"type": "function", "function": {"name": tool.name, "description": tool.about, "parameters": dict(tool.schema)}}
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.about.replace(TESTS, tests), "parameters": dict(tool.schema)},
+        }
         for tool in tools.values()
     ]
 

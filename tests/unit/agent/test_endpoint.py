@@ -316,6 +316,17 @@ def test_calls_and_answers_go_out_in_the_form_of_openai_where_that_is_wanted(ser
     assert asked["messages"][3] == {"role": "tool", "tool_call_id": call["id"], "content": conversation[1][3][1]}
 
 
+@pytest.mark.parametrize(
+    ("runner", "command"), [("pytest", "pytest -q"), ("node", "node --test"), ("vitest", "vitest run"), ("junit", "junit")]
+)
+def test_an_endpoint_is_told_how_the_tests_of_the_repository_are_run(server, endpoint, conversation, runner, command):
+    server.answers = [answer("x")]
+    ChatPolicy(endpoint, Meter(), turn_tokens=64, tools=TOOLS, runner=runner)(request_of(conversation[0]))
+    told = {tool["function"]["name"]: tool["function"]["description"] for tool in server.asked[0][1]["tools"]}
+    assert told["run"] == f"shell, such as {command}"
+    assert runner == "pytest" or "pytest" not in json.dumps(told)
+
+
 def test_several_calls_of_a_turn_each_get_an_answer():
     turn = "".join('<tool_call>{"name": "list", "arguments": {"path": "a"}}</tool_call>' for _ in range(2))
     found = native([("user", "Go."), ("assistant", turn), ("user", "both"), ("assistant", "no call"), ("user", "hm")])
