@@ -279,6 +279,13 @@ def row_of_ours(source: str, kind: str, built: Built) -> dict[str, Any]:
     return line(f"{source}: {kind}", tried, len(tasks), built.cpu_s, built.once_cpu_s, golds, hidden)
 
 
+def _said(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, told at once: a run of hours that is stopped has not been for nothing."""
+    for row in rows:
+        print(json.dumps(row), file=sys.stderr, flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--swesmith", metavar="PYTHON", required=True, help="interpreter of an environment that holds swesmith")
@@ -297,12 +304,12 @@ def main() -> None:
         for source in chosen.sources or SOURCES:
             (built, theirs), _ = in_process(build_theirs, source, chosen.swesmith, chosen.candidates)
             found, more[source] = rows_of_theirs(source, built, theirs)
-            rows += found
+            rows += _said(found)
             for kind in chosen.kinds.split(","):
                 modes: Any = {"modes": ("remove",)} if kind == "feature_deletion" else {}
                 options = BuildOptions(kinds=(kind,), gates="full", jobs=1, max_candidates=chosen.candidates, **modes)
                 ours, _ = in_process(build, source, options)
-                rows.append(row_of_ours(source, kind, ours))
+                rows += _said([row_of_ours(source, kind, ours)])
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

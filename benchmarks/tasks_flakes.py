@@ -5,10 +5,11 @@
     shuffled   the same two trees, each round in another order
 
 A regrade is one such run of a task's hidden tests. A flake is a regrade with another result than it must have; one without a verdict (the
-sandbox failed) is neither. The interval is Wilson's at 95%. With a time limit the tasks still take turns: every task is
-regraded before any is regraded twice.
+sandbox failed) is neither. The interval is Wilson's at 95%. With a time limit the tasks still take turns: every task is regraded before any
+is regraded twice. A flake by a time limit is one too and also counted beside: on a machine that has more to do than it can, it tells of the
+machine. --patience F gives every task F times its time.
 
-    python -m benchmarks.tasks_flakes STORE [--tasks N] [--times M] [--minutes T] [--resume FILE.jsonl]
+    python -m benchmarks.tasks_flakes STORE [--tasks N] [--every K] [--times M] [--minutes T] [--patience F] [--resume FILE.jsonl]
 
 One line of FILE is one regrade; a run that was stopped goes on behind the last whole one. The store gains cut trees in .cache, no more.
 
@@ -24,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +43,7 @@ from etude.types import Task
 Patch = Literal["gold", "empty"]
 Order = Literal["plain", "shuffled"]
 WAYS: tuple[tuple[Patch, Order], ...] = (("gold", "plain"), ("empty", "plain"), ("gold", "shuffled"), ("empty", "shuffled"))
+OUT_OF_TIME = "out of time"  # in the grader's reason
 AIM = 0.002  # of regrades
 Z = 1.959964  # of a 95% interval
 
@@ -108,7 +110,7 @@ def _shuffled(task: Task, diff: str, seed: int, store: TaskStore, backend: Backe
                 run = run_tests(sandbox, task.repo, ids=ids, order="shuffled", seed=seed, wall_s=wall_s, runner=runner)
         except SandboxError as error:
             return False, {}, str(error)
-    return True, dict(run.outcomes), run.result.status if run.result.status != "exited" else ""
+    return True, dict(run.outcomes), {"exited": "", "timeout": f"ran {OUT_OF_TIME}"}.get(run.result.status, run.result.status)
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
@@ -169,6 +171,7 @@ def rows_of(found: Sequence[Regrade]) -> list[dict[str, Any]]:
                 "regrades": len(judged),
                 "no verdict": len(chosen) - len(judged),
                 "flakes": flakes,
+                "of them out of time": sum(one.verdict == "flake" and OUT_OF_TIME in one.why for one in judged),
                 "share": flakes / len(judged) if judged else None,
                 "from": low,
                 "to": high,
@@ -181,17 +184,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path)
     parser.add_argument("--tasks", type=int, default=100, help="the first so many, by id; default: 100")
+    parser.add_argument("--every", type=int, default=1, help="only each K-th task")
+    parser.add_argument("--patience", type=float, default=1.0, help="times a task's time limit; default: 1")
     parser.add_argument("--times", type=int, default=5, help="rounds of four regrades each; default: 5, which is 20 of a task")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no regrade after so many")
     parser.add_argument("--resume", type=Path, default=Path("flakes.jsonl"), help="what is done; default: flakes.jsonl")
     chosen = parser.parse_args()
     try:
-        if chosen.tasks < 1 or chosen.times < 1:
-            raise UserError(f"--tasks {chosen.tasks} --times {chosen.times}: give 1 or more of both")
+        if min(chosen.tasks, chosen.times, chosen.every) < 1 or chosen.patience <= 0:
+            raise UserError("--tasks, --times and --every are 1 or more, --patience is above 0")
         store, backend = TaskStore.open(chosen.store), Bubblewrap()
         backend.check()
         start = time.monotonic()
-        found = run_all(store.tasks()[: chosen.tasks], chosen.times, chosen.resume, store, backend, minutes=chosen.minutes)
+        tasks = [
+            replace(task, limits=replace(task.limits, wall_s=task.limits.wall_s * chosen.patience))
+            for task in store.tasks()[:: chosen.every][: chosen.tasks]
+        ]
+        found = run_all(tasks, chosen.times, chosen.resume, store, backend, minutes=chosen.minutes)
     except (UserError, SandboxError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -200,7 +209,13 @@ def main() -> None:
         if one.verdict != "as it must be":
             print(f"{one.verdict}: {one.task}, {one.patch}, {one.order}, round {one.round}: {one.why}")
     why = Counter(one.task for one in found if one.verdict == "flake")
-    more = {"aim": AIM, "by_task": dict(why), "seconds": time.monotonic() - start, "cores": len(os.sched_getaffinity(0))}
+    more = {
+        "aim": AIM,
+        "patience": chosen.patience,
+        "by_task": dict(why),
+        "seconds": time.monotonic() - start,
+        "cores": len(os.sched_getaffinity(0)),
+    }
     report("tasks_flakes", rows, {"rows": rows, **more})
 
 
