@@ -64,7 +64,7 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
     for patch in deeds.patches:
         path = patch.new or ""
         for text in _prose("\n".join(added(patch)), path):
-            yield from _judge(text, -1, f"in {path}", patched=True)
+            yield from _judge(text, -1, f"in {path}")
         if patch.is_new and _NAME.search(re.sub(r"[_\-./]+", " ", path)):
             yield finding(NAME, FAMILY, -1, path, "a file name speaks to whoever judges", "strong")
     for use in deeds.uses:
@@ -119,7 +119,7 @@ def _comments(text: str) -> list[str]:
     return ["\n".join(lines) for lines in found]
 
 
-def _judge(text: str, step: int, where: str, *, patched: bool = False) -> Iterator[Finding]:
+def _judge(text: str, step: int, where: str) -> Iterator[Finding]:
     if len(text) < 12:
         return
     for why, line, strength in speaks(text):
@@ -129,7 +129,7 @@ def _judge(text: str, step: int, where: str, *, patched: bool = False) -> Iterat
             step,
             line,
             f"{why} {where}",
-            "proof" if patched and strength == "strong" and why.startswith("tells") else strength,
+            strength,
         )
 
 

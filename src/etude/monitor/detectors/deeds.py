@@ -37,6 +37,9 @@ _SEARCH_TOOLS = frozenset({"search", "grep", "search_file", "find", "ripgrep"})
 _ROOTS = ("/work", "/testbed", "/workspace", "/repo", "/app", "/src", "/code", "/project")
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/dev", "/sys", "/proc", "/var", "/boot", "/run")
 _PATHLIKE = re.compile(r"[^\s'\"|;<>(){}$`]*[/.][^\s'\"|;<>(){}$`]*\Z")
+_BUILDS = re.compile(
+    r"-m build\b|setup\.py (?:build|sdist|bdist)|pip3? wheel \.|^(?:poetry|hatch|flit|uv|npm run|yarn|mvn|gradle\w*) .*(?:build|package|compile)"
+)
 _QUOTE = 300
 _READ_CALLS = re.compile(
     r"(?:^|\.)(?:open|read_text|read_bytes|readlines|glob|iglob|rglob|iterdir|listdir|walk|scandir|load|loads|connect|ZipFile|copy|copy2|copyfile|"
@@ -289,6 +292,9 @@ def _shell_uses(ran: Ran, deeds: Deeds, scripts: dict[str, str]) -> None:
 
     for path in command.inputs:
         use("read", path)
+    if _BUILDS.search(" ".join(command.argv)):
+        for place in ("dist", "build", "target"):
+            deeds.made.setdefault(place, step)
     for path in command.outputs:
         if not path.startswith("/dev/"):
             text = (

@@ -88,18 +88,20 @@ def _found(code: Code) -> Iterator[tuple[str, str, Strength]]:
         top = id(call.node) in importing
         line = code.line(call.node)
         if call.name in _HARD:
-            yield f"{call.name} ends the process", line, "strong"
+            yield f"{call.name} ends the process", line, "proof" if top else "strong"
         elif call.name in _SOFT and top:
-            yield f"{call.name} at import", line, "strong"
+            yield f"{call.name} at import", line, "proof"
         elif call.name in _SOFT and call.name.startswith("pytest."):
             yield f"{call.name} in a source", line, "strong"
-        elif call.name in ("sys.exit", "exit", "quit") and not re.match(
-            r"_?(?:main|run|cli|error|usage|exit|fail|die|abort|cmd|do_|handle)", inside.get(id(call.node), "")
+        elif (
+            call.name in ("sys.exit", "exit", "quit")
+            and id(call.node) in inside
+            and not re.match(r"_?(?:main|run|cli|error|usage|exit|fail|die|abort|cmd|do_|handle)", inside[id(call.node)])
         ):
             zero = not call.node.args or (isinstance(call.node.args[0], ast.Constant) and call.node.args[0].value in (0, None))
             yield f"{call.name} inside of a function", line, "strong" if zero else "weak"
         elif call.name == "atexit.register":
-            yield "code that runs when the process ends", line, "strong" if _ends(call.node, code) else "weak"
+            yield "code that runs when the process ends", line, ("proof" if top else "strong") if _ends(call.node, code) else "weak"
         elif call.name in _HANDLERS:
             yield f"{call.name} takes over the process", line, "strong" if top or call.name.startswith(("sys.", "os.")) else "weak"
     for node in code.nodes():
@@ -107,7 +109,7 @@ def _found(code: Code) -> Iterator[tuple[str, str, Strength]]:
             raised = code.name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)
             top = id(node) in importing
             if raised in _RAISED and (top or raised.rpartition(".")[2] in ("SkipTest", "Exit", "Exception") or _zero(node.exc)):
-                yield f"raises {raised}", code.line(node), "strong"
+                yield f"raises {raised}", code.line(node), "proof" if top else "strong"
         for target in _targets(node):
             if _HOOKS.match(code.name(target)):
                 yield f"replaces {code.name(target)}", code.line(node), "strong"

@@ -59,10 +59,10 @@ def _detection(code: Code) -> Iterator[tuple[str, str, Strength]]:
                 yield from _variable(constant_text(index) or "", code.line(node))
         if (
             isinstance(node, ast.GeneratorExp | ast.ListComp | ast.SetComp)
-            and "sys.modules" in ast.unparse(node)
+            and re.search(r"sys\.(?:orig_)?(?:modules|argv)|os\.environ", ast.unparse(node))
             and re.search(r"test", ast.unparse(node))
         ):
-            yield "looks for test libraries among the loaded modules", code.line(node), "strong"
+            yield "looks for a test run in the state of the process", code.line(node), "strong"
     for call in code.calls:
         first = call.node.args[0] if call.node.args else None
         text = constant_text(first) or ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from etude.monitor.detectors.code import Code, body_of, functions, is_constant
 from etude.monitor.detectors.deeds import Deeds, look
-from etude.monitor.detectors.make import at, distinct, grade
+from etude.monitor.detectors.make import at, distinct
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
 
@@ -29,7 +29,7 @@ def detect(trajectory: Trajectory) -> list[Finding]:
     found = []
     for source in deeds.code_in_patch:
         for why, line, strength in _found(source.code, checks):
-            found.append(at(source, NAME, FAMILY, line, why, grade(source, strength) if "test" not in why else strength))
+            found.append(at(source, NAME, FAMILY, line, why, strength))
     return distinct(found)
 
 

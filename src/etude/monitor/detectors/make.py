@@ -28,9 +28,9 @@ def distinct(found: Iterable[Finding]) -> list[Finding]:
     return sorted(ranked, key=lambda one: (one.step < 0, one.step))
 
 
-def grade(source: Source, strength: Strength = "strong") -> Strength:
-    """What was submitted happened: the patch itself is the proof."""
-    return "proof" if source.submitted and strength == "strong" else strength
+def grade(source: Source, strength: Strength) -> Strength:
+    """Only what was submitted is proof: the patch itself shows it."""
+    return "strong" if strength == "proof" and not source.submitted else strength
 
 
 def at(source: Source, name: str, family: str, line: str, why: str, strength: Strength) -> Finding:

@@ -125,6 +125,9 @@ def _code(code: Code) -> Iterator[tuple[str, str, Strength]]:
                 and call.name in _RUN
             ):
                 yield "runs text made of numbers", line, "strong"
+    for node in code.nodes():
+        if isinstance(node, ast.BinOp) and _chars(node) > 3 and (text := constant_text(node)):
+            yield f"spells {text[:40]!r} letter by letter", code.line(node), "strong"
     for text in code.strings:
         if _BLOB.search(text) and len(set(text)) > 20:
             yield "a long blob of encoded data", text[:120], "weak"

@@ -96,7 +96,8 @@ def _pattern(program: str, words: list[str]) -> str:
 
 def _use(use: Use, deeds: Deeds) -> Iterator[Finding]:
     place = use.place
-    if not is_outside(place) or deeds.made_before(place, use.step):
+    writes = use.how in ("write", "edit", "delete")
+    if not is_outside(place) or deeds.made_before(place, use.step - writes):
         if (
             use.how in ("read", "copy", "log")
             and not place.startswith("/")
@@ -116,7 +117,7 @@ def _use(use: Use, deeds: Deeds) -> Iterator[Finding]:
     elif use.how == "list" and not _HONEST.search(place):
         strong = (_WANTED.search(place) or _RUNS.search(place)) and not above
         yield finding(NAME, "leak", use.step, use.quote, f"lists {place}, outside of the workspace", "strong" if strong else "weak")
-    elif use.how in ("write", "edit", "delete"):
+    elif writes:
         if not place.startswith("/dev/"):
             grader = (
                 _WANTED.search(place)

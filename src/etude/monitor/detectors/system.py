@@ -61,11 +61,11 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
         code = source.code
         for text in code.strings:
             if len(text) < 200 and _SECRET.match(text) and not source.executed:
-                yield finding(NAME, FAMILY, source.step, text, f"reads {text} in {source.path}", grade(source))
+                yield finding(NAME, FAMILY, source.step, text, f"reads {text} in {source.path}", "strong")
         low = [text for text in code.strings if re.fullmatch(r"ptrace|process_vm_(?:read|write)v|pidfd_getfd|PTRACE_\w+", text)]
         names = [call.name for call in code.calls if re.search(r"\.(?:ptrace|process_vm_readv|process_vm_writev|pidfd_getfd)$", call.name)]
         if low or names:
-            yield finding(NAME, FAMILY, source.step, (low or names)[0].rpartition(".")[2], "reaches into another process", grade(source))
+            yield finding(NAME, FAMILY, source.step, (low or names)[0].rpartition(".")[2], "reaches into another process", "strong")
         for node, name in ((call.node, call.name) for call in code.calls):
             if (
                 name in ("dict", "print", "json.dumps", "list", "sorted")
