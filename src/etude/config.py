@@ -17,6 +17,7 @@ TeacherKind = Literal["ema", "live", "frozen"]
 Reference = Literal["none", "frozen", "sampler"]
 TurnRatio = Literal["none", "prefix", "teacher"]
 Schedule = Literal["constant", "linear", "cosine"]
+Consequence = Literal["mask", "penalise", "none"]
 
 
 def _one_of(name: str, value: Any, choices: Any) -> None:
@@ -220,7 +221,7 @@ class WarmupConfig:
     lr: float = 3e-4
     hinted_share: float = 0.4
     """Of the demonstrations: hints in context, no bad call."""
-    bad_call_rate: float = 0.45
+    bad_call_rate: float = 0.65
     """Of the turns of the others: an invalid call first."""
 
     def __post_init__(self) -> None:
@@ -237,7 +238,7 @@ class WarmupConfig:
 class RLConfig:
     """The loop: groups of rollouts, one optimizer step each."""
 
-    steps: int = 3
+    steps: int = 4
     tasks_per_step: int = 2
     """No task is drawn twice in a run."""
     group_size: int = 8
@@ -268,10 +269,26 @@ class RLConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorConfig:
+    """Rollouts that got at their reward in another way than by solving the task."""
+
+    enabled: bool = True
+    """Look at every rollout of training, at milliseconds a turn."""
+    consequence: Consequence = "mask"
+    """Flagged ones are left out of the step (mask), punished where a detector proves it and else left out (penalise), or counted (none)."""
+    threshold: float = 0.5
+    """Score from which a rollout is flagged; a proof always is."""
+
+    def __post_init__(self) -> None:
+        _one_of("monitor.consequence", self.consequence, Consequence)
+        require("monitor.threshold", self.threshold, "above 0, at most 1", 0 < self.threshold <= 1, "0.5 is the default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateConfig:
     tasks: int = 8
     """Held-out tasks, the easiest; 0: all."""
-    rollouts_per_task: int = 3
+    rollouts_per_task: int = 4
 
     def __post_init__(self) -> None:
         require("evaluate.tasks", self.tasks, "0 or more", self.tasks >= 0, "0 takes all")
@@ -291,6 +308,7 @@ class Config:
     rl: RLConfig = field(default_factory=RLConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
 
     def __post_init__(self) -> None:

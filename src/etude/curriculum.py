@@ -19,7 +19,7 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -114,6 +114,12 @@ class Curriculum:
             "made": sum(bool(one.entry.wish) for one in seen.tasks.values()),
             **states,
         }
+
+    def quarantine(self, found: Mapping[str, str]) -> None:
+        """Tasks that let a rollout count as solved that did not solve them, and why: none is drawn again before somebody releases it."""
+        for name, why in found.items():
+            self.pool.hold(name, f"scrub it again: {why}"[:500])
+            self._view.note(f"{name} is quarantined, to be scrubbed again: {why}"[:500])
 
     def _take_in(self, step: int) -> list[str]:
         if not self._config.pool.wait:

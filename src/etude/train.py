@@ -3,13 +3,14 @@
 In: tasks, a model, a configuration, a run folder. Out: rollouts, hints, feedback and metrics in the run folder, and the trained model in
 `model/` (a Hugging Face folder). One step:
 
-    tasks -> a group of rollouts each, graded -> hints at bad turns -> samples -> gradients -> update -> teacher, pool, checkpoint
+    tasks -> a group of rollouts each, graded -> the monitor leaves out what cheated -> hints at bad turns -> samples -> gradients
+          -> update -> teacher, pool, checkpoint
 
 Everything random comes from (seed, step, task, attempt), so that a run that was killed goes on from its last checkpoint and ends with the
 weights it would have had (bit for bit with model.dtype = "float32"; see docs/design.md, "Reproducible runs").
 
-Not here: which tasks a step draws (curriculum.py), how gradients are made (learn/step.py), how rollouts are played (collect.py), the
-demonstrations (warmup.py).
+Not here: which tasks a step draws (curriculum.py), how gradients are made (learn/step.py), how rollouts are played (collect.py), what
+a flag changes (monitor/consequence.py), the demonstrations (warmup.py).
 """
 
 import time
@@ -36,6 +37,8 @@ from etude.learn.stats import StepStats
 from etude.learn.step import accumulate, accumulate_sft, denominators
 from etude.learn.teacher import Teacher
 from etude.metrics import Metrics
+from etude.monitor import consequence
+from etude.monitor.queue import Queue
 from etude.optim.adamw import AdamW
 from etude.optim.schedule import learning_rate
 from etude.records import append_jsonl
@@ -169,11 +172,16 @@ def train(
             )
             collected = time.monotonic()
             view.note(f"{name}: learning from {len(rollouts)} rollouts")
-            row = learn(learner, rollouts, config, harness=harness, run=run, name=name)
+            watched = consequence.watch(rollouts, {job.task.id: job.task for job in jobs}, config.monitor)
+            row = learn(learner, rollouts, config, harness=harness, run=run, name=name, watched=watched)
             row.update(collect_s=collected - begun, train_s=time.monotonic() - collected)
             row["tokens_per_s"] = row["sampled_tokens"] / row["collect_s"]
             metrics.log("step", **row)
-            metrics.log("pool", **curriculum.report(k, rollouts))
+            metrics.log("pool", **curriculum.report(k, [rollout for rollout in watched.learned if rollout.id not in watched.silent]))
+            if config.monitor.enabled:
+                metrics.log("monitor", **consequence.metrics(watched))
+                write_watched(run, name, watched)
+                curriculum.quarantine(watched.quarantined)
             view.numbers(
                 **{key: row[key] for key in ("reward_mean", "solved", "invalid_call_rate", "feedback_kl", "informative_groups", "hints")}
             )
@@ -190,11 +198,25 @@ def require_signal(informative: int, step: int, *, steps: int, reward_mean: floa
         )
 
 
-def learn(learner: Learner, rollouts: Sequence[Rollout], config: Config, *, harness: Harness, run: RunFolder, name: str) -> dict[str, Any]:
-    """One optimizer step from graded rollouts; hints and feedback go to the run folder. Returns the metrics of the step."""
-    hints = [h for r in rollouts for h in write_hints(r, max_per_rollout=config.rl.max_hints)] if config.rl.max_hints else []
-    credit = group_advantages(rollouts)
-    samples = to_samples(rollouts, hints, harness.renderer, advantages=credit.advantages)
+def learn(
+    learner: Learner,
+    rollouts: Sequence[Rollout],
+    config: Config,
+    *,
+    harness: Harness,
+    run: RunFolder,
+    name: str,
+    watched: consequence.Watched | None = None,
+) -> dict[str, Any]:
+    """One optimizer step from graded rollouts; hints and feedback go to the run folder. Returns the metrics of the step.
+
+    `watched`: what the monitor leaves of them to learn from (default: all).
+    """
+    learned, silent = (rollouts, frozenset[str]()) if watched is None else (watched.learned, watched.silent)
+    speaking = [rollout for rollout in learned if rollout.id not in silent] if config.rl.max_hints else []
+    hints = [hint for rollout in speaking for hint in write_hints(rollout, max_per_rollout=config.rl.max_hints)]
+    credit = group_advantages(learned)
+    samples = to_samples(learned, hints, harness.renderer, advantages=credit.advantages)
     use_hints = bool(hints) and learner.teacher is not None
     feedback = config.feedback if use_hints else None
     weight = coefficient(config.feedback, learner.gap)
@@ -202,7 +224,7 @@ def learn(learner: Learner, rollouts: Sequence[Rollout], config: Config, *, harn
         learner.model,
         samples,
         loss=config.loss,
-        denominators=denominators(samples, config.loss, feedback, version=learner.step, num_rollouts=len(rollouts)),
+        denominators=denominators(samples, config.loss, feedback, version=learner.step, num_rollouts=len(learned)),
         feedback=feedback,
         teacher=learner.teacher if use_hints else None,
         feedback_weight=weight if use_hints else None,
@@ -254,6 +276,18 @@ def step_row(
         "trained_tokens": stats.counts.get("input_tokens", 0),
         "sampled_tokens": sum(r.usage.sampled_tokens for r in rollouts),
     }
+
+
+def write_watched(run: RunFolder, name: str, watched: consequence.Watched) -> None:
+    """What was flagged, for people: a file a step, the tasks to be scrubbed again, the queue."""
+    if not watched.flagged:
+        return
+    (run.path / "monitor").mkdir(exist_ok=True)
+    run.write_lines(f"monitor/{name}.jsonl", consequence.rows(watched))
+    if watched.quarantined:
+        run.write_json("monitor/quarantine.json", {**(run.read_json("monitor/quarantine.json") or {}), **watched.quarantined})
+    with Queue(run.path / "monitor") as queue:
+        queue.add(map(consequence.queued, watched.flagged))
 
 
 def _write_feedback(run: RunFolder, name: str, hints: Sequence[Hint], stats: StepStats) -> None:

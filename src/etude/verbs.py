@@ -5,6 +5,8 @@ Not here: parsing (cli.py), the stages.
 
 import json
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +22,9 @@ from etude.sandbox.bubblewrap import Bubblewrap
 from etude.store import TaskStore
 
 if TYPE_CHECKING:
+    from etude.monitor.inspect import Inspected
+    from etude.monitor.judge.protocol import Judge
+    from etude.monitor.run import Options
     from etude.types import Task
 
 WIDEST = 1000  # characters of a table
@@ -133,3 +138,128 @@ def pretrain_verb(file: Path, settings: Sequence[str], init: str, run: Path, *, 
     with Live(f"etude pretrain: {file}", stages(config)) as view:
         result = run_pretrain(config, run, resume=resume, view=view)
     Console().print(Text(str(result)), soft_wrap=True)
+
+
+def monitor_verb(
+    path: Path, out: Path | None, judge: "Judge | None", options: "Options", *, tasks: Path | None, html: Path | None, as_json: bool
+) -> int:
+    """3 where something strong or proven was found, else 0. `options`: without the judge. Raises: UserError."""
+    from etude.monitor.queue import Queue
+    from etude.monitor.run import default_out, monitor, summary
+    from etude.studio.monitor_page import write_monitor_page
+
+    store = TaskStore.open(tasks) if tasks is not None else None
+    where = out or default_out(path)
+    tell = (lambda _: None) if as_json else (lambda text: print(printable(f"  {text}"), file=sys.stderr, flush=True))
+    report = monitor(path, where, replace(options, judge=judge), tasks=store, tell=tell)
+    with Queue(where) as queue:
+        cases = queue.cases()
+    page = write_monitor_page(report, html or where / "report.html", cases=cases, command=shlex.quote(str(path)))
+    if as_json:
+        print(json.dumps({**summary(report), "report": str(page)}))
+        return 3 if report.heavy else 0
+    table = Table("score", "trajectory", "solved", "family", "why")
+    for one in report.flagged:
+        found = [finding for finding in one.findings if not finding.in_reasoning]
+        known = {True: "yes", False: "no", None: ""}[one.trajectory.solved]
+        cells = (f"{one.score:.2f}", one.trajectory.id, known, ", ".join(sorted({f.family for f in found})), strongest_line(one))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    if report.flagged:
+        show_table(table)
+    waiting = sum(one.decision is None for one in cases)
+    kinds = f", {len(report.kinds)} new kinds" if report.kinds else ""
+    say(f"{len(report.flagged)} of {len(report.inspected)} trajectories flagged{kinds}; {waiting} cases wait for a person; see {page}")
+    for line in report.damaged[:10]:
+        say(f"not read: {line}")
+    return 3 if report.heavy else 0
+
+
+def strongest_line(one: "Inspected") -> str:
+    from etude.monitor.consequence import strongest
+
+    return strongest(one)[:120]
+
+
+def monitor_judge(judge: str, model: str, *, prices: str, key: str) -> "Judge | None":
+    """`judge`: the address of an OpenAI-compatible endpoint, "local" (`model`: a folder), "rules", a record (.jsonl). Raises: UserError."""
+    from etude.monitor.judge.judges import DEADLINE_S, TRIES, EndpointJudge, EngineJudge, RecordedJudge
+    from etude.monitor.judge.rules import RuleJudge
+
+    if not judge:
+        return None
+    if judge == "rules":
+        return RuleJudge()
+    if judge.endswith(".jsonl"):
+        return RecordedJudge(Path(judge))
+    if judge != "local":
+        from etude.agent.endpoint import Endpoint
+        from etude.synth.agentic.limits import parse_prices
+
+        if not model:
+            raise UserError(f"which model of {judge}? give --model NAME")
+        endpoint = Endpoint(judge, model, key=key, deadline_s=DEADLINE_S, tries=TRIES)
+        return EndpointJudge(endpoint, prices=parse_prices(prices) if prices else None)
+    import torch
+
+    from etude.engine.local import LocalEngine
+    from etude.model.load import default_model, load_model
+    from etude.render import Renderer
+
+    folder = Path(model) if model else default_model()
+    loaded = load_model(folder, torch.float32)
+    context = int(loaded.config.max_position_embeddings)
+    return EngineJudge(folder.name, LocalEngine(loaded, slots=1), Renderer.from_folder(folder), context_tokens=context)
+
+
+def monitor_queue_verb(path: Path, state: str, *, as_json: bool) -> None:
+    from etude.monitor.queue import Queue, precision
+
+    with Queue(queue_folder(path), create=False) as queue:
+        cases = queue.cases(state)
+        known = precision(queue.cases())
+    if as_json:
+        print(json.dumps({"cases": [asdict(one) for one in cases], "precision": known}))
+        return
+    table = Table("case", "kind", "score", "answer", "what")
+    for one in cases:
+        cells = (one.case.id, one.case.kind, f"{one.case.score:.2f}", one.decision or "open", one.case.title[:120])
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    show_table(table)
+
+
+def monitor_decide_verb(path: Path, case: str, decision: str, note: str) -> None:
+    from etude.monitor.queue import Queue
+
+    with Queue(queue_folder(path), create=False) as queue:
+        queue.decide(case, decision, note=note, who=os.environ.get("USER", ""))
+    say(f"{case}: {decision}")
+
+
+def monitor_confirm_verb(path: Path, case: str, out: Path, note: str) -> None:
+    """Raises: UserError."""
+    from etude.monitor.confirm import confirm
+    from etude.monitor.queue import Queue
+    from etude.monitor.readers import read_trajectories
+    from etude.monitor.run import unique
+
+    with Queue(queue_folder(path), create=False) as queue:
+        found = queue.get(case)
+        wanted = found.case.trajectory
+        trajectory = next((one for one in unique(read_trajectories(path)) if one.id == wanted), None)
+        if trajectory is None:
+            raise UserError(f"{path} has no trajectory {wanted!r} any more, which the case {case} is about")
+        file, made = confirm(trajectory, found.case.findings, out, note=note or found.note)
+        queue.decide(case, "confirmed", note=note, who=os.environ.get("USER", ""))
+    steps = f"{len(made.trajectory.steps)} of {len(trajectory.steps)} turns"
+    if made.detectors:
+        say(f"{file}: {steps}, found by {', '.join(made.detectors)}; the tests look at it from now on")
+    else:
+        say(f"{file}: {steps}; no detector finds it by itself yet: its test fails until one does")
+
+
+def queue_folder(path: Path) -> Path:
+    """Of what was monitored, or the folder of the queue itself."""
+    from etude.monitor.queue import FILE
+    from etude.monitor.run import default_out
+
+    return path if (path / FILE).is_file() else default_out(path)

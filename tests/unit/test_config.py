@@ -9,6 +9,7 @@ from etude.config import (
     Config,
     EvaluateConfig,
     ModelConfig,
+    MonitorConfig,
     PoolConfig,
     RLConfig,
     TasksConfig,
@@ -28,6 +29,7 @@ KNOBS = {
     "feedback": (
         "divergence mix teacher ema_rate weight warmup_steps decay gate gate_margin token_cap turn_ratio turn_ratio_cap max_staleness"
     ),
+    "monitor": "enabled consequence threshold",
     "evaluate": "tasks rollouts_per_task",
 }
 
@@ -71,6 +73,8 @@ def test_a_wrong_key_or_value_in_toml_is_named(text, named):
         (lambda: WarmupConfig(lr=0.0), "warmup.lr"),
         (lambda: RLConfig(group_size=1), "rl.group_size"),
         (lambda: RLConfig(schedule="step"), "rl.schedule"),
+        (lambda: MonitorConfig(consequence="shame"), "monitor.consequence"),
+        (lambda: MonitorConfig(threshold=0.0), "monitor.threshold"),
         (lambda: EvaluateConfig(rollouts_per_task=0), "evaluate.rollouts_per_task"),
         (lambda: Config(agent=AgentConfig(turn_tokens=64, context_tokens=64)), "agent.turn_tokens"),
     ],

@@ -69,6 +69,7 @@ PLANS = (
     Plan(title="Entropy", note="nats per sampled token", keys=(("entropy", "entropy"),)),
     Plan(title="Sampling speed", note="tokens per second", keys=(("tokens/s", "tokens_per_s"),)),
 )
+FAMILY = "family_"  # of the keys that count flagged rollouts by family
 STAGE_SECONDS = (("collecting rollouts", "collect_s"), ("training", "train_s"))
 
 
@@ -86,6 +87,16 @@ def step_charts(metrics: Sequence[Mapping[str, Any]]) -> list[Chart]:
     if seconds:
         svg = charts.stacked_bars(seconds, steps, label="Seconds per step", unit=" s")
         found.append(Chart(title="Time per step", note="seconds", svg=svg, names=tuple(s.name for s in seconds), bars=True))
+    flagged = {int(record["step"]): record for record in metrics if record["kind"] == "monitor"}
+    families = sorted({name for record in flagged.values() for name in record if name.startswith(FAMILY)})
+    if families:
+        parts = [
+            charts.Series(name=name.removeprefix(FAMILY), values=[number(flagged.get(step, {}).get(name)) for step in steps])
+            for name in families
+        ]
+        svg = charts.stacked_bars(parts, steps, label="Flagged rollouts per step, by family", unit=" rollouts")
+        note = "rollouts with a finding of each family, left out of the step or punished as monitor.consequence says"
+        found.append(Chart(title="Flagged by the monitor", note=note, svg=svg, names=tuple(s.name for s in parts), bars=True))
     warmup = {int(record["step"]): record for record in metrics if record["kind"] == "warmup"}
     loss = _series(list(warmup.values()), (("loss", "loss"),))
     if loss:

@@ -108,8 +108,7 @@ def test_a_rollout_that_speaks_to_its_judge_is_never_clean_and_is_a_finding(leak
         one = replace(leak, steps=(replace(step, acts=(Act(name="write", arguments={"content": said}),)), *leak.steps[1:]))
     else:
         one = replace(leak, patch=f"{leak.patch}+# {said}\n")
-    (finding,) = addressed(one)
-    assert (finding.family, finding.step) == ("judge", -1 if where == "patch" else 0)
+    assert {(finding.family, finding.step) for finding in addressed(one)} == {("judge", -1 if where == "patch" else 0)}
     found = judge_case(Case(trajectory=one), ScriptedJudge([decide("clean", (1, "Let me run step"), family="")]))
     assert (found.verdict, found.problem) == (None, "addressed")
 

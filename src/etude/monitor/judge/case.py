@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from etude.monitor.detectors.addressed import detect
 from etude.monitor.finding import MAX_QUOTE, Finding
 from etude.monitor.judge.fence import shown
 from etude.monitor.trajectory import Act, Step, Trajectory
@@ -74,8 +75,12 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def addressed(trajectory: Trajectory) -> list[Finding]:
-    """Where the rollout speaks to whoever judges it: in what it said, did or submitted. What tools gave back is not its word."""
-    found = [one for step in trajectory.steps for one in _addresses(step.index, step.text, *_given(step.acts))]
+    """Where the rollout speaks to whoever judges it: in what it said, did or submitted. What tools gave back is not its word.
+
+    Wider than the detector of the same name, whose word is heard too: it only keeps a verdict from being clean.
+    """
+    found = [one for one in detect(trajectory) if one.strength != "weak"]
+    found += [one for step in trajectory.steps for one in _addresses(step.index, step.text, *_given(step.acts))]
     added = "\n".join(line[1:] for line in trajectory.patch.splitlines() if line.startswith("+"))
     return [*found, *_addresses(PATCH, added)]
 
