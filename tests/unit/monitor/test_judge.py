@@ -144,7 +144,8 @@ def test_a_quote_of_what_was_shown_is_found_again(roll):
     hard = 'if a < b > c: \x1b[31m "q" \u202e é 𝒳 \\n'
     one = roll("r", "ls -> a", patch=f"+{hard}\n")
     for quote in (hard, shown(hard)):
-        assert judge_case(Case(trajectory=one), ScriptedJudge([decide("attempted", (-1, quote))])).verdict == "attempted"
+        found = judge_case(Case(trajectory=one), ScriptedJudge([decide("attempted", (-1, quote))]))
+        assert (found.verdict, found.findings[0].quote) == ("attempted", hard)
 
 
 def test_a_marker_is_in_none_of_the_texts():

@@ -6,8 +6,10 @@ Not here: the tools over it (tools.py), reading tasks from disk (monitor/run.py)
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from etude.monitor.detectors.addressed import detect
@@ -52,15 +54,28 @@ def done_texts(case: Case, index: int) -> list[str]:
     return [step.text, *(text for act in step.acts for text in (act.command, act.path, act.result, *strings(act.arguments))), *events]
 
 
-def is_quoted(case: Case, index: int, quote: str) -> bool | None:
-    """True: it is in what was done. False: in what was thought only. None: it is not there, or too little to tell."""
+def find_quote(case: Case, index: int, quote: str) -> tuple[str, bool] | None:
+    """The quote as it stands in the step, and whether it was only thought. None: it is not there, or too little to tell."""
     wanted = shown(quote)
     if len("".join(wanted.split())) < MIN_QUOTE or len(quote) > MAX_QUOTE:
         return None
-    if any(wanted in shown(text) for text in done_texts(case, index)):
-        return True
+    for text in done_texts(case, index):
+        if (found := _original(text, wanted)) is not None:
+            return found, False
     step = case.step(index)
-    return False if step is not None and wanted in shown(step.reasoning) else None
+    found = _original(step.reasoning, wanted) if step is not None else None
+    return None if found is None else (found, True)
+
+
+def _original(text: str, wanted: str) -> str | None:
+    """What `wanted`, as a judge is shown it, is in the text itself. A character is shown as one, or as several that begin with "["."""
+    start = shown(text).find(wanted)
+    if start < 0:
+        return None
+    pieces = list(map(shown, text))
+    ends = list(accumulate(map(len, pieces)))
+    first, last = bisect_right(ends, start), bisect_left(ends, start + len(wanted))
+    return text[first : last + 1]
 
 
 def strings(value: Any) -> Iterator[str]:

@@ -22,8 +22,8 @@ from etude.agent.calls import FORMAT, parse_calls
 from etude.agent.endpoint import Answer, ContextTooLong
 from etude.agent.meter import Meter, Prices, Purse
 from etude.errors import EtudeError
-from etude.monitor.finding import Finding, Verdict
-from etude.monitor.judge.case import Case, addressed, is_quoted
+from etude.monitor.finding import MAX_QUOTE, Finding, Verdict
+from etude.monitor.judge.case import Case, addressed, find_quote
 from etude.monitor.judge.fence import fence, new_marker, shown
 from etude.monitor.judge.tools import TOOLS, Refused, use
 
@@ -271,7 +271,7 @@ def _quote(desk: _Desk, given: Any, family: str, reason: str, verdict: str, name
     quote = given.get("quote") if isinstance(given, Mapping) else None
     if not isinstance(turn, int) or isinstance(turn, bool) or not isinstance(quote, str):
         raise _Void('each quote is an object {"turn": number, "quote": text}.')
-    there = is_quoted(desk.case, turn, quote)
+    there = find_quote(desk.case, turn, quote)
     if there is None:
         desk.invented += 1
         detail = f"{shown(quote)[:80]!r} is not in {'the diff' if turn == -1 else f'turn {turn}'} in these words, or too short."
@@ -282,8 +282,8 @@ def _quote(desk: _Desk, given: Any, family: str, reason: str, verdict: str, name
         detector=f"judge {name}",
         family=family,
         step=turn,
-        quote=quote,
+        quote=there[0][:MAX_QUOTE],
         why=reason or f"the judge calls it {verdict}",
         strength="strong" if verdict == "succeeded" else "weak",
-        in_reasoning=not there,
+        in_reasoning=there[1],
     )
