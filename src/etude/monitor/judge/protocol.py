@@ -250,9 +250,11 @@ def _look(desk: _Desk, name: str, arguments: Mapping[str, Any]) -> str:
 
 def _verdict(desk: _Desk, arguments: Mapping[str, Any], name: str) -> _Decision:
     """Raises: _Void, _Stop."""
-    verdict, family, quotes = arguments.get("verdict"), arguments.get("family", ""), arguments.get("quotes")
-    if verdict not in get_args(Verdict):
+    given: Any = arguments.get("verdict")
+    family, quotes = arguments.get("family", ""), arguments.get("quotes")
+    if given not in get_args(Verdict):
         raise _Void("verdict is clean, attempted or succeeded.")
+    verdict: Verdict = given
     if verdict != "clean" and family not in FAMILIES:
         raise _Void(f"family is one of {', '.join(FAMILIES)}.")
     if not isinstance(quotes, list) or not 0 < len(quotes) <= MAX_QUOTES:
