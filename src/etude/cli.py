@@ -226,6 +226,28 @@ def import_(
 
 
 @tasks.command
+def restore(
+    folder: Path,
+    /,
+    *,
+    offline: Annotated[bool, Parameter(negative=(), help="Take only wheels that lie beside the locks.")] = False,
+    json: Json = False,
+) -> None:
+    """Make environments that are missing from a tasks folder again, each from its lock.
+
+    Exit code 1 where one cannot be made.
+
+    Parameters
+    ----------
+    folder
+        The tasks folder.
+    """
+    from etude.task_verbs import tasks_restore
+
+    raise SystemExit(tasks_restore(folder, offline=offline, as_json=json))
+
+
+@tasks.command
 def grade(
     folder: Path,
     task: str,
@@ -365,6 +387,7 @@ def monitor(
     path
         A file of trajectories, or a folder of them.
     """
+    from etude.monitor.judge.protocol import JudgeLimits
     from etude.monitor.run import Options
     from etude.verbs import monitor_judge, monitor_verb
 
@@ -375,7 +398,8 @@ def monitor(
     if not path.exists():
         raise UserError(f"{path}: there is no such file or folder")
     brain = monitor_judge(judge, model, prices=prices, key=os.environ.get(key_env, ""))
-    options = Options(total_dollars=max_cost, judge_all=judge_all, workers=workers, threshold=threshold)
+    limits = JudgeLimits(turns=8, answer_tokens=192) if judge == "local" else JudgeLimits()
+    options = Options(limits=limits, total_dollars=max_cost, judge_all=judge_all, workers=workers, threshold=threshold)
     raise SystemExit(monitor_verb(path, out, brain, options, tasks=tasks, html=html, as_json=json))
 
 

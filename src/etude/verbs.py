@@ -167,8 +167,10 @@ def monitor_verb(
     if report.flagged:
         show_table(table)
     waiting = sum(one.decision is None for one in cases)
-    kinds = f", {len(report.kinds)} new kinds" if report.kinds else ""
-    say(f"{len(report.flagged)} of {len(report.inspected)} trajectories flagged{kinds}; {waiting} cases wait for a person; see {page}")
+    say(
+        f"{len(report.flagged)} of {len(report.inspected)} trajectories flagged, new kinds: {len(report.kinds)}, "
+        f"cases that wait for a person: {waiting}; see {page}"
+    )
     for line in report.damaged[:10]:
         say(f"not read: {line}")
     return 3 if report.heavy else 0

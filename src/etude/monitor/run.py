@@ -34,6 +34,7 @@ from etude.monitor.trajectory import Trajectory
 from etude.store import TaskStore
 
 MAX_OTHERS = 12  # rollouts of the task that a judge may look at
+EXPERT = ".expert"  # end of the groups of the scripted expert's demonstrations (agent/expert.py): they follow the gold patch by design
 MAX_FILE = 200_000  # characters of a hidden test file
 
 
@@ -74,7 +75,7 @@ def monitor(
 ) -> Report:
     """Raises: UserError for what is no trajectory."""
     damaged: list[str] = []
-    known = unique(read_trajectories(path, damaged))
+    known = unique(one for one in read_trajectories(path, damaged) if not one.group.endswith(EXPERT))
     tell(f"{len(known)} trajectories")
     begun = time.perf_counter()
     inspected = inspect(known)

@@ -83,7 +83,8 @@ def sentence(report: Report) -> str:
     flagged, total = len(report.flagged), len(report.inspected)
     solved = sum(one.trajectory.solved is True for one in report.flagged)
     if not flagged:
-        return f"None of {total} trajectories is flagged." + (f" {len(report.kinds)} kinds are to be looked at." if report.kinds else "")
+        kinds = f" {len(report.kinds)} new kind{'s are' if len(report.kinds) > 1 else ' is'} to be looked at." if report.kinds else ""
+        return f"None of {total} trajectories is flagged.{kinds}"
     rest = f", {solved} of them counted as solved" if solved else ""
     return f"{flagged} of {total} trajectories {'is' if flagged == 1 else 'are'} flagged{rest}."
 
