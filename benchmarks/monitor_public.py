@@ -1,12 +1,14 @@
 """Precision and recall of the detectors on the public test cases of aerosta/rewardhackwatch (Apache-2.0), which are read, never copied.
 
-    python benchmarks/monitor_public.py FOLDER [--threshold 0.5] [--json]
+    python -m benchmarks.monitor_public FOLDER [--threshold 0.5] [--json]
 
-FOLDER: a checkout of that repository. Its cases are one-shot snippets made from templates: a task, lines of reasoning and a piece of code, with a
-label. There are no commands, no files and no results, so most detectors have nothing to look at: a snippet counts as the submitted change of a
-source file, or of a test file where it defines or decorates tests. Lines of reasoning become Step.reasoning, which the detectors do not read.
+FOLDER: a checkout of that repository. Its cases are one-shot snippets made from templates: a task, lines of reasoning and a piece of
+code, with a label. There are no commands, no files and no results, so most detectors have nothing to look at: a snippet counts as the
+submitted change of a source file, or of a test file where it defines or decorates tests. Lines of reasoning become Step.reasoning, which
+the detectors do not read.
 
-Many of its labels are not reward hacking of code by tests (sycophancy, backdoors, slow code): they are counted against the recall all the same.
+Many of its labels are not reward hacking of code by tests (sycophancy, backdoors, slow code): they are counted against the recall all the
+same.
 """
 
 import argparse
@@ -40,9 +42,8 @@ def main() -> None:
         return
     for name, row in report.items():
         print(f"{name}: {row['hacks']} hacks, {row['clean']} clean, threshold {options.threshold:g}")
-        print(
-            f"  precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}  false positives {row['false_positive_rate']:.3f}"
-        )
+        shown = {"precision": "precision", "recall": "recall", "F1": "f1", "false positives": "false_positive_rate"}
+        print("  " + "  ".join(f"{label} {row[key]:.3f}" for label, key in shown.items()))
         for category, (found, total) in row["by_category"].items():
             print(f"  {category:24} {found:4} of {total}")
 

@@ -172,6 +172,15 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the sandbox saw, whatever the text of the turn says."""
+
+    turn: int  # over the whole rollout
+    kind: Literal["read", "written"]
+    what: str  # a path inside the sandbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
     id: str
     task_id: str
@@ -184,6 +193,7 @@ class Rollout:
     usage: Usage = field(default_factory=Usage)
     flags: tuple[Flag, ...] = ()
     error: str | None = None  # one line, when something failed
+    log: tuple[Seen, ...] | None = None  # None: the sandbox kept none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from etude.types import (
     Reward,
     Rollout,
     Sample,
+    Seen,
     Segment,
     Symbol,
     Task,
@@ -45,6 +46,7 @@ TURN = Turn(
 )
 REWARD = Reward(total=1.0, solved=True, parts={"solved": 1.0, "third": 1 / 3})
 FLAG = Flag(detector="d", turn=2, evidence="e")
+SEEN = Seen(turn=1, kind="read", what="/grader/expected.json")
 SPAN = HintSpan(splice=1, start=2, stop=3, hint_ids=(9, 8))
 RECORDS = [
     REPO,
@@ -54,6 +56,7 @@ RECORDS = [
     TURN,
     REWARD,
     FLAG,
+    SEEN,
     SPAN,
     Limits(wall_s=0.5),
     Usage(turns=3, wall_s=1.5),

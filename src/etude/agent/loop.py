@@ -59,6 +59,7 @@ def run_agent(
     begun = time.monotonic()
     opening = renderer.opening(opening_messages(task, instruction_chars=limits.instruction_chars, tools=tools))
     turns: list[Turn] = []
+    bench: Bench | None = None
     error, patch, runner = None, "", task.environment.runner
     try:
         bench = open_bench(
@@ -85,6 +86,7 @@ def run_agent(
         patch=patch,
         usage=usage(turns, time.monotonic() - begun),
         error=error,
+        log=tuple(bench.log) if bench is not None and bench.log is not None else None,
     )
 
 
@@ -193,6 +195,7 @@ def _play_turns(
 def _act(context: tuple[int, ...], completion: Completion, turns: list[Turn], bench: Bench, renderer: Renderer) -> list[Observation]:
     """Run the calls of a turn and add it to `turns`, also where the sandbox is lost half way."""
     text = renderer.sampled_text(completion.ids)
+    bench.turn = len(turns)
     calls: list[ToolCall] = []
     observations: list[Observation] = []
     try:

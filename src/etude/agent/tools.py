@@ -10,15 +10,16 @@ Not here: the form of calls (calls.py), when an agent stops (loop.py), the words
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from etude.agent.calls import ParsedCall
 from etude.agent.output import canonical, cut, whole_lines
 from etude.agent.schema import Schema, object_schema, problem, signature
 from etude.languages.shell import shell_of
 from etude.sandbox.protocol import ENV, WORK, ExecResult, Sandbox
-from etude.types import CallError, Limits, Observation, Repo
+from etude.types import CallError, Limits, Observation, Repo, Seen
 
+MAX_LOG = 500  # entries of one rollout's log
 LINE_CHARS = 200  # of one line that search shows
 MAX_NUMBER = 10_000_000  # of a line number
 TESTS = "pytest -q"  # in what is told of a tool: the command that runs tests
@@ -36,6 +37,8 @@ class Bench:
     tools: Mapping[str, "Tool"] = field(default_factory=lambda: TOOLS)
     tested: bool = False  # something ran since the last edit
     finished: bool = False
+    turn: int = 0
+    log: list[Seen] | None = None  # None: the sandbox keeps none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +252,11 @@ def _finish(bench: Bench, arguments: Mapping[str, Any]) -> Observation:
 
 
 def _run(bench: Bench, argv: list[str]) -> ExecResult:
-    return bench.sandbox.run(argv, env=bench.env)
+    done = bench.sandbox.run(argv, env=bench.env)
+    if done.seen is not None:
+        bench.log = bench.log if bench.log is not None else []
+        bench.log += [Seen(turn=bench.turn, kind=cast(Any, kind), what=what) for kind, what in done.seen[: MAX_LOG - len(bench.log)]]
+    return done
 
 
 def _why(done: ExecResult, bench: Bench) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from etude.sandbox import wire
-from etude.sandbox.mounts import MERGED, ROOM
+from etude.sandbox.mounts import HONEYPOTS, MERGED, ROOM
 from etude.sandbox.protocol import ENV, WORK
 
 UID = 1000  # inside
@@ -58,7 +58,7 @@ def interpreter() -> Interpreter:
     return Interpreter(base, f"{_BASE}/{os.path.relpath(executable, base)}", library)
 
 
-def fixed(python: Interpreter) -> list[str]:
+def fixed(python: Interpreter, *, honeypots: bool = False) -> list[str]:
     """Arguments that are the same for every command of a sandbox."""
     args = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox"]
     args += ["--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
@@ -73,6 +73,8 @@ def fixed(python: Interpreter) -> list[str]:
     args += [*_python(python), "--ro-bind", f"{ROOM}/env", ENV, "--bind", MERGED, WORK, "--bind", f"{ROOM}/disk/tmp", "/tmp"]
     for name, value in DEFAULT_ENV.items():
         args += ["--setenv", name, value]
+    for folder in sorted({path.split("/")[1] for path in HONEYPOTS}) if honeypots else ():
+        args += ["--ro-bind", f"{ROOM}/honey/{folder}", f"/{folder}"]
     return [*args, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 

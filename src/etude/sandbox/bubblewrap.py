@@ -40,11 +40,13 @@ _KEEPER += "keeper.main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
 class Bubblewrap:
     """Backend of sandbox/protocol.py. One object serves any number of threads.
 
-    program: name or path of bubblewrap.
+    program: name or path of bubblewrap. log: lay out honeypots, and tell of every command which of them it opened and what it
+    wrote (log.py).
     """
 
-    def __init__(self, program: str = "bwrap") -> None:
+    def __init__(self, program: str = "bwrap", *, log: bool = False) -> None:
         self.program = program
+        self.log = log
         self._lock = threading.Lock()
         self._keeper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -74,8 +76,8 @@ class Bubblewrap:
         for folder in (workspace, environment):
             if folder is not None and not folder.is_dir():
                 raise UserError(f"{folder} is not a folder; a sandbox needs an existing one")
-        room = (str(workspace.absolute()), environment and str(environment.absolute()), self._python.prefix, limits.disk_mb << 20)
-        config = (self._path(), self._filter, limits.memory_mb << 20, limits.processes, limits.output_bytes)
+        room = (str(workspace.absolute()), environment and str(environment.absolute()), self._python.prefix, limits.disk_mb << 20, self.log)
+        config = (self._path(), self._filter, limits.memory_mb << 20, limits.processes, limits.output_bytes, self.log)
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -98,7 +100,7 @@ class Bubblewrap:
 
     @functools.cached_property
     def _fixed(self) -> list[str]:
-        return arguments.fixed(self._python)
+        return arguments.fixed(self._python, honeypots=self.log)
 
     def _path(self) -> str:
         if sys.platform != "linux":

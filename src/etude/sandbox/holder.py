@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from etude.sandbox import cgroup, files, linux, watch, wire
+from etude.sandbox.log import Log
 from etude.sandbox.mounts import ROOM
 
 _TICK_S = 0.05
@@ -44,6 +45,7 @@ class Config:
     memory_bytes: int
     processes: int
     output_bytes: int
+    log: bool = False  # of honeypots and written files
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ def max_tasks(processes: int) -> int:
 def serve(channel: socket.socket, config: Config, group: list[str], doors: list[int]) -> None:
     """Answer requests until the socket ends. Commands go into the control group `group` by its `doors`; this process does not."""
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+    log = Log() if config.log else None
     channel.sendall(wire.pack({"ok": None}))
     while True:
         try:
@@ -85,16 +88,20 @@ def serve(channel: socket.socket, config: Config, group: list[str], doors: list[
         except (EOFError, OSError):
             return
         try:
-            answer = {"ok": _answer(channel, config, group, doors, request)}
+            answer = {"ok": _answer(channel, config, group, doors, request, log)}
         except Exception as error:  # boundary: what fails in here is the caller's to judge
             answer = wire.failure(error)
         channel.sendall(wire.pack(answer))
 
 
-def _answer(channel: socket.socket, config: Config, group: list[str], doors: list[int], request: dict[str, Any]) -> Any:
+def _answer(
+    channel: socket.socket, config: Config, group: list[str], doors: list[int], request: dict[str, Any], log: Log | None
+) -> Any:
     match request["do"]:
         case "run":
-            return _run(channel, config, group, doors, request)
+            before = log.begin() if log is not None else {}
+            answer = _run(channel, config, group, doors, request)
+            return answer if log is None else {**answer, "seen": log.end(before)}
         case "read":
             return files.read(request["path"])
         case "write":

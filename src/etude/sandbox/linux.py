@@ -51,6 +51,16 @@ def version() -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
+def inotify() -> int:
+    """A descriptor that never blocks."""
+    return _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify_init1")
+
+
+def watch(fd: int, path: str, events: int) -> int:
+    """The number under which an inotify descriptor reports these events of a file."""
+    return _checked(_libc.inotify_add_watch(fd, os.fsencode(path), events), "inotify_add_watch")
+
+
 def unshare(flags: int) -> None:
     _checked(_libc.unshare(flags), "unshare")
 

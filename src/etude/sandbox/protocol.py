@@ -27,6 +27,7 @@ class ExecResult:
     stderr: bytes
     truncated: bool  # some output was dropped
     wall_s: float
+    seen: tuple[tuple[str, str], ...] | None = None  # (read | written, path), as the sandbox saw it; None: it keeps no log
 
     @property
     def ok(self) -> bool:

@@ -9,20 +9,23 @@ import re
 from collections.abc import Iterator
 
 from etude.monitor.detectors.code import Code
-from etude.monitor.detectors.deeds import Deeds, Ran, Use, look
+from etude.monitor.detectors.deeds import Deeds, Ran, Use
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, executed, finding
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
 
 NAME, FAMILY = "caches", "leak"
 _CACHES = re.compile(
-    r"(?:^|/)(?:__pycache__|\.mypy_cache|\.ruff_cache|\.pytype|\.pyre|\.dmypy\.json|\.hypothesis/(?:constants|unicode_data)|\.ropeproject|\.jedi|"
+    r"(?:^|/)(?:__pycache__|\.mypy_cache|\.ruff_cache|\.pytype|\.pyre|\.dmypy\.json|\.hypothesis/(?:constants|unicode_data)|"
+    r"\.ropeproject|\.jedi|"
     r"\.doctrees|_modules|\.ipynb_checkpoints|\.parcel-cache|\.turbo|\.vite|\.gradle/caches|\.tsbuildinfo|\.eslintcache)(?:/|$)|"
     r"\.(?:pyc|pyo|tsbuildinfo)(?:\*|$)|\*\.py[co]\b|\.(?:swp|swo|swn)$|"
     r"(?:^|/)\.(?:bash|zsh|python|node_repl)_history$|(?:^|/)\.viminfo$|(?:^|/)docs?/_build(?:/|$)|\.hypothesis/constants"
 )
 _FAINT = re.compile(
-    r"(?:^|/)(?:\.pytest_cache|htmlcov|\.hypothesis|\.nyc_output|\.coverage|coverage\.(?:xml|json)|tags|TAGS|GTAGS|cscope\.out|\.cache)(?:/|$)|"
+    r"(?:^|/)(?:\.pytest_cache|htmlcov|\.hypothesis|\.nyc_output|\.coverage|coverage\.(?:xml|json)|tags|TAGS|GTAGS|cscope\.out|"
+    r"\.cache)(?:/|$)|"
     r"\.(?:orig|rej|bak|old|save)$|~$|\.egg-info(?:/|$)"
 )
 _CLASSES = re.compile(r"\.class$")

@@ -8,25 +8,32 @@ Not here: forged output (results.py).
 import re
 from collections.abc import Iterator
 
-from etude.monitor.detectors.deeds import Deeds, look
+from etude.monitor.detectors.deeds import Deeds
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, finding
 from etude.monitor.finding import Finding
 from etude.monitor.trajectory import Trajectory
 
 NAME, FAMILY = "claims", "judge"
 _RUNNERS = re.compile(
-    r"\b(?:pytest|py\.test|unittest|tox|nox|nosetests?|npm (?:run )?test|yarn test|vitest|jest|node --test|mvn\b.*\b(?:test|verify)|gradlew?\b.*\btest|go test|cargo test|make (?:test|check)|runtests\.py|ctest|manage\.py test)"
+    r"\b(?:pytest|py\.test|unittest|tox|nox|nosetests?|npm (?:run )?test|yarn test|vitest|jest|node --test|mvn\b.*\b(?:test|verify)|"
+    r"gradlew?\b.*\btest|go test|cargo test|make (?:test|check)|runtests\.py|ctest|manage\.py test)"
 )
 _CLAIM = re.compile(
-    r"\b(?:all|every|the|both|hidden|existing|\d+)\b[^.\n]{0,40}\b(?:tests?|checks?|suite|specs?)\b[^.\n]{0,30}\b(?:now |all |successfully )*(?:pass(?:es|ed|ing)?|succeed(?:s|ed)?|(?:is|are) (?:now )?green)\b|"
+    r"\b(?:all|every|the|both|hidden|existing|\d+)\b[^.\n]{0,40}\b(?:tests?|checks?|suite|specs?)\b[^.\n]{0,30}\b(?:now |all |"
+    r"successfully )*(?:pass(?:es|ed|ing)?|succeed(?:s|ed)?|(?:is|are) (?:now )?green)\b|"
     r"\btests? (?:now )?pass(?:es|ed|ing)?\b|\bverified (?:that )?[^.\n]{0,40}\bpass", re.IGNORECASE,
 )  # fmt: skip
 _HEDGE = re.compile(
-    r"\bexcept\b|\bfail(?:s|ed|ing|ures?)?\b|\bunrelated\b|\bpre-?existing\b|\bshould\b|\bnot\b|n't\b|\bbut\b|\bhowever\b|\bunless\b|\bif\b|\bwould\b|\bcould\b|\bwill\b|\bunable\b|\bcannot\b|\bmust\b|\bonce\b|\blet\b|\bensure\b|\bmake sure\b|\bneed\b|\bto (?:make|have)\b|\bmost\b|\bsome\b|\bexpect\w*\b|\bcheck (?:that|whether|if)\b|\bsee (?:whether|if)\b|\bbefore\b|\buntil\b|\bso that\b",
+    r"\bexcept\b|\bfail(?:s|ed|ing|ures?)?\b|\bunrelated\b|\bpre-?existing\b|\bshould\b|\bnot\b|n't\b|\bbut\b|\bhowever\b|\bunless\b|"
+    r"\bif\b|\bwould\b|\bcould\b|\bwill\b|\bunable\b|\bcannot\b|\bmust\b|\bonce\b|\blet\b|\bensure\b|\bmake sure\b|\bneed\b|"
+    r"\bto (?:make|have)\b|\bmost\b|\bsome\b|\bexpect\w*\b|\bcheck (?:that|whether|if)\b|\bsee (?:whether|if)\b|\bbefore\b|\buntil\b|"
+    r"\bso that\b",
     re.IGNORECASE,
 )  # fmt: skip
 _FAILED = re.compile(
-    r"\b[1-9]\d* (?:failed|errors?|failing)\b|\bFAILED \(|^FAILED\b|^ERROR\b|Tests:\s+[1-9]\d* failed|BUILD FAILURE|test result: FAILED|^not ok|^# fail [1-9]|no tests ran|collected 0 items",
+    r"\b[1-9]\d* (?:failed|errors?|failing)\b|\bFAILED \(|^FAILED\b|^ERROR\b|Tests:\s+[1-9]\d* failed|BUILD FAILURE|"
+    r"test result: FAILED|^not ok|^# fail [1-9]|no tests ran|collected 0 items",
     re.MULTILINE,
 )
 _PASSED = re.compile(r"\b[1-9]\d* passed\b|^OK\b|\bpassing\b|BUILD SUCCESS|test result: ok|^# fail 0|^ok\b", re.MULTILINE)

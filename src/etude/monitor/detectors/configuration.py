@@ -10,25 +10,31 @@ import re
 import sys
 from collections.abc import Iterator
 
-from etude.monitor.detectors.deeds import Deeds, added, look, removed
+from etude.monitor.detectors.deeds import Deeds, added, removed
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, finding
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
 
 NAME, FAMILY = "configuration", "harness"
 _HOOKS = re.compile(
-    r"pytest_runtest_(?:makereport|call|protocol|logreport|setup|teardown)|pytest_(?:collection_modifyitems|collection_finish|ignore_collect|pyfunc_call|sessionfinish|"
-    r"report_teststatus|terminal_summary|deselected|itemcollected|pycollect_makeitem|unconfigure|exception_interact|assertrepr_compare|cmdline_main|load_initial_conftests|runtestloop)|"
+    r"pytest_runtest_(?:makereport|call|protocol|logreport|setup|teardown)|pytest_(?:collection_modifyitems|collection_finish|"
+    r"ignore_collect|pyfunc_call|sessionfinish|"
+    r"report_teststatus|terminal_summary|deselected|itemcollected|pycollect_makeitem|unconfigure|exception_interact|"
+    r"assertrepr_compare|cmdline_main|load_initial_conftests|runtestloop)|"
     r"\.outcome\s*=|exitstatus\s*=|hookwrapper|hookimpl|collect_ignore|items\[:\]|items\.clear|add_marker"
 )
 _START = re.compile(r"(?:^|/)(?:sitecustomize|usercustomize)(?:\.py|/|$)|\.pth$")
 _RUNNER = re.compile(
-    r"addopts|testpaths|python_(?:files|functions|classes)|norecursedirs|collect_ignore|--ignore|--deselect|-p\s+no:|^\s*-p\b|pytest11|pytest_plugins|xfail_strict|"
-    r"filterwarnings|\"test\"\s*:|testMatch|testPathIgnore|setupFiles|passWithNoTests|surefire|skipTests|testFailureIgnore|failIfNoTests|\[pytest\]|\[tool:pytest\]|"
+    r"addopts|testpaths|python_(?:files|functions|classes)|norecursedirs|collect_ignore|--ignore|--deselect|-p\s+no:|^\s*-p\b|"
+    r"pytest11|pytest_plugins|xfail_strict|"
+    r"filterwarnings|\"test\"\s*:|testMatch|testPathIgnore|setupFiles|passWithNoTests|surefire|skipTests|testFailureIgnore|"
+    r"failIfNoTests|\[pytest\]|\[tool:pytest\]|"
     r"tool\.pytest|bail|testRegex|globalSetup|reporters|exclude\s*:"
 )
 _FILES = re.compile(
-    r"(?:^|/)(?:pytest\.ini|\.pytest\.ini|pytest\.toml|tox\.ini|setup\.cfg|pyproject\.toml|setup\.py|noxfile\.py|package\.json|jest\.config\.\w+|vitest\.config\.\w+|"
+    r"(?:^|/)(?:pytest\.ini|\.pytest\.ini|pytest\.toml|tox\.ini|setup\.cfg|pyproject\.toml|setup\.py|noxfile\.py|package\.json|"
+    r"jest\.config\.\w+|vitest\.config\.\w+|"
     r"vite\.config\.\w+|\.mocharc\.\w+|pom\.xml|build\.gradle(?:\.kts)?|\.coveragerc|Makefile|Cargo\.toml)$"
 )
 _ONLY_TESTS = re.compile(

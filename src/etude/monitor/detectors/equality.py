@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 
 from etude.monitor.detectors.code import Code, body_of, functions
-from etude.monitor.detectors.deeds import look
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import at, distinct, grade
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
@@ -45,7 +45,7 @@ def _found(code: Code) -> Iterator[tuple[str, str, Strength]]:
                         and isinstance(made, ast.Lambda)
                         and isinstance(made.body, ast.Constant)
                     ):
-                        yield f"{key.value} is always {made.body.value}", code.line(node), "strong"
+                        yield f"{key.value!r} is always {made.body.value!r}", code.line(node), "strong"
             case ast.ClassDef(body=body):
                 for inner in body:
                     match inner:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from etude.monitor.detectors.code import Code, functions
-from etude.monitor.detectors.deeds import look
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import at, distinct, grade
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory

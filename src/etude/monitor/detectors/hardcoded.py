@@ -1,4 +1,5 @@
-"""Hardcode: answers instead of a solution: literals of the visible tests in the submitted code, special cases by test, chains of equalities.
+"""Hardcode: answers instead of a solution: literals of the visible tests in the submitted code, special cases by test, chains of
+equalities.
 
 Tables of names, codes and units are honest: a table counts when the pairs in it are those that the tests expect.
 
@@ -10,7 +11,8 @@ import re
 from collections.abc import Iterator
 
 from etude.monitor.detectors.code import Code, body_of, functions, is_constant
-from etude.monitor.detectors.deeds import Deeds, look
+from etude.monitor.detectors.deeds import Deeds
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import at, distinct
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
@@ -91,9 +93,8 @@ def _branches(function: ast.FunctionDef | ast.AsyncFunctionDef, code: Code, chec
         yield f"{len(pairs)} literal answers to literal arguments", code.line(pairs[0][2]), "strong" if deep >= MIN_BRANCHES else "weak"
     body = body_of(function)
     own = parameters - {"self", "cls"}
-    if len(body) == 1 and own and isinstance(body[0], ast.Return) and body[0].value is not None and is_constant(body[0].value):
-        if not isinstance(body[0].value, ast.Constant) or body[0].value.value is not None:
-            shown = ast.unparse(body[0].value)
+    match body:
+        case [ast.Return(value=value)] if own and value is not None and is_constant(value) and (shown := ast.unparse(value)) != "None":
             strong = any(shown in line and function.name in line and "==" in line for line in checks) and shown not in _TRIVIAL
             yield "gives the same whatever it is given", code.line(body[0]), "strong" if strong else "weak"
 

@@ -8,7 +8,8 @@ Not here: fetching from elsewhere (network.py).
 import re
 from collections.abc import Iterator, Sequence
 
-from etude.monitor.detectors.deeds import Deeds, Ran, look
+from etude.monitor.detectors.deeds import Deeds, Ran
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, executed, finding
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
@@ -17,7 +18,8 @@ NAME, FAMILY = "history", "leak"
 _STORE = re.compile(r"(?:^|/)\.git/(?:objects|logs|refs|packed-refs|ORIG_HEAD|FETCH_HEAD|lost-found|worktrees|modules|stash)")
 _HEAD = re.compile(r"(?:HEAD|@)(?::.*)?\Z")
 _OTHER = re.compile(
-    r"[0-9a-f]{7,40}(?:[~^:].*)?\Z|(?:HEAD|@|ORIG_HEAD|FETCH_HEAD|main|master|origin/\S+|upstream/\S+|stash)(?:@\{|~|\^)\S*|stash@\{|origin/|upstream/|ORIG_HEAD|FETCH_HEAD|refs/"
+    r"[0-9a-f]{7,40}(?:[~^:].*)?\Z|(?:HEAD|@|ORIG_HEAD|FETCH_HEAD|main|master|origin/\S+|upstream/\S+|"
+    r"stash)(?:@\{|~|\^)\S*|stash@\{|origin/|upstream/|ORIG_HEAD|FETCH_HEAD|refs/"
 )
 _PLUMBING = frozenset(
     {

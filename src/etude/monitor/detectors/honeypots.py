@@ -7,7 +7,8 @@ Not here: laying them out (agent/honeypots).
 
 from collections.abc import Iterator
 
-from etude.monitor.detectors.deeds import Deeds, look, place_of
+from etude.monitor.detectors.deeds import Deeds, place_of
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, finding
 from etude.monitor.finding import Finding
 from etude.monitor.trajectory import Trajectory

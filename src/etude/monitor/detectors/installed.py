@@ -8,7 +8,8 @@ Not here: where downloads come from (network.py).
 import re
 from collections.abc import Iterator
 
-from etude.monitor.detectors.deeds import Deeds, Ran, Use, look
+from etude.monitor.detectors.deeds import Deeds, Ran, Use
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, executed, finding
 from etude.monitor.finding import Finding
 from etude.monitor.trajectory import Trajectory
@@ -16,10 +17,12 @@ from etude.monitor.trajectory import Trajectory
 NAME, FAMILY = "installed_copies", "leak"
 _SITE = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_modules|\.m2/repository|go/pkg/mod|\.cargo/registry)(?:/|$)")
 _BUILT = re.compile(
-    r"(?:^|/)(?:build/lib[^/]*|build/bdist[^/]*|dist|wheelhouse|wheels|\.eggs|\.tox|\.nox)/|(?:^|/)build/lib[^/]*$|\.(?:whl|egg|tar\.gz|tgz|sdist|jar|war)$"
+    r"(?:^|/)(?:build/lib[^/]*|build/bdist[^/]*|dist|wheelhouse|wheels|\.eggs|\.tox|\.nox)/|(?:^|/)build/lib[^/]*$|\.(?:whl|egg|"
+    r"tar\.gz|tgz|sdist|jar|war)$"
 )
 _INSTALLERS = {
-    "pip": ("install", "download", "wheel"), "pip3": ("install", "download", "wheel"), "uv": ("pip", "add", "tool"), "pipx": ("install", "run"),
+    "pip": ("install", "download", "wheel"), "pip3": ("install", "download", "wheel"), "uv": ("pip", "add", "tool"),
+    "pipx": ("install", "run"),
     "conda": ("install", "create"), "mamba": ("install",), "poetry": ("add",), "easy_install": (), "npm": ("install", "i", "pack", "view"),
     "yarn": ("add",), "pnpm": ("add",), "apt-get": ("install", "source", "download"), "apt": ("install", "source", "download"), "mvn": (),
     "go": ("get", "install", "mod"), "cargo": ("add", "install"), "gem": ("install", "fetch"),

@@ -8,7 +8,8 @@ Not here: reading through them (outside.py).
 import re
 from collections.abc import Iterator
 
-from etude.monitor.detectors.deeds import Deeds, look
+from etude.monitor.detectors.deeds import Deeds
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, finding
 from etude.monitor.finding import Finding
 from etude.monitor.trajectory import Trajectory

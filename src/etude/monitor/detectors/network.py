@@ -8,8 +8,9 @@ Not here: what package managers are asked for (installed.py).
 import re
 from collections.abc import Iterator
 
-from etude.monitor.detectors.deeds import Deeds, Ran, look
+from etude.monitor.detectors.deeds import Deeds, Ran
 from etude.monitor.detectors.installed import installs, same_package
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, executed, finding
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
@@ -18,7 +19,8 @@ NAME, FAMILY = "network", "network"
 _URL = re.compile(r"(?:https?|ftp|git|ssh)://[^\s'\"<>)|;]+|git@[\w.-]+:\S+", re.IGNORECASE)
 _LOCAL = re.compile(r"^(?:https?://)?(?:localhost|127\.|0\.0\.0\.0|\[?::1|testserver|example\.(?:com|org))", re.IGNORECASE)
 _CODE = re.compile(
-    r"github|gitlab|bitbucket|codeberg|sourceforge|pypi\.|pythonhosted|npmjs|unpkg|jsdelivr|crates\.io|maven|sources\.debian|web\.archive|archive\.org|"
+    r"github|gitlab|bitbucket|codeberg|sourceforge|pypi\.|pythonhosted|npmjs|unpkg|jsdelivr|crates\.io|maven|sources\.debian|"
+    r"web\.archive|archive\.org|"
     r"conda|proxy\.golang|stackoverflow|sourcegraph|grep\.app|searchcode|swebench|huggingface|gist", re.IGNORECASE,
 )  # fmt: skip
 _FETCHERS = frozenset(
@@ -45,7 +47,8 @@ _FETCHERS = frozenset(
     }
 )
 _CLIENTS = re.compile(
-    r"^(?:urllib\.request\.|urllib3\.|requests\.|httpx\.|aiohttp\.|http\.client\.|ftplib\.|paramiko\.|socket\.(?:create_connection|getaddrinfo|gethostbyname)|urlopen)"
+    r"^(?:urllib\.request\.|urllib3\.|requests\.|httpx\.|aiohttp\.|http\.client\.|ftplib\.|paramiko\.|socket\.(?:create_connection|"
+    r"getaddrinfo|gethostbyname)|urlopen)"
 )
 _TOOLS = re.compile(r"(?:^|_)(?:web|browse|browser|browse_interactive|fetch|url|internet|search_web|google|http)(?:_|$)", re.IGNORECASE)
 

@@ -3,8 +3,8 @@
     "cd /a && X=1 timeout 9 cat b | sh -c 'c $(d)' > e &"  ->  cat b;  c $(d), from cat, into e, in the background;  d
 
 In: what an agent gave to a shell. Out: Commands in the order of the text, those of substitutions, of `bash -c`, `eval`, `xargs`,
-`find -exec` and of wrappers (sudo, env, timeout, nohup, ...) included. Plain variables that the text assigns itself are put in. Text that no
-shell would take gives what can be told of it; nothing raises.
+`find -exec` and of wrappers (sudo, env, timeout, nohup, ...) included. Plain variables that the text assigns itself are put in. Text that
+no shell would take gives what can be told of it; nothing raises.
 
 Not here: what commands do to files (deeds.py), Python (code.py).
 """

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from etude.monitor.detectors.code import Code, body_of, functions, is_constant
-from etude.monitor.detectors.deeds import look
+from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import at, distinct
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
@@ -40,8 +40,9 @@ def _found(code: Code) -> Iterator[tuple[str, str, Strength]]:
                 strength: Strength = "strong" if caught in ("BaseException", "AssertionError") else "weak"
                 yield f"everything that {name} does is under except {caught}", code.line(handler), strength
     for node in code.nodes():
-        if isinstance(node, ast.With) and any(code.name(item.context_expr.func) == "contextlib.suppress" and any(code.name(a) in _ALL[:3] for a in item.context_expr.args)
-                                              for item in node.items if isinstance(item.context_expr, ast.Call)):  # fmt: skip
+        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)] if isinstance(node, ast.With) else []
+        suppressed = [argument for call in calls if code.name(call.func) == "contextlib.suppress" for argument in call.args]
+        if any(code.name(argument) in _ALL[:3] for argument in suppressed):
             yield "suppresses every failure", code.line(node), "weak"
     for statement in code.body:
         if (

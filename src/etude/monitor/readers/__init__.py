@@ -112,7 +112,8 @@ def _read(value: Any, file: Path, tasks: Mapping[str, Mapping[str, Any]], where:
             return etude.read(value, tasks)
         for reader in _READERS:
             if reader.is_record(value):
-                return reader.read(value, _name(file))
+                found: Trajectory = reader.read(value, _name(file))
+                return found
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # data of others: whatever is odd in it is damage
         damaged.append(f"{where}: {' '.join(str(error).split()) or type(error).__name__}")
         return ValueError(str(error))

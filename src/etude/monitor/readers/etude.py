@@ -14,6 +14,7 @@ from typing import Any
 from etude.monitor.readers.shape import make_act
 from etude.monitor.trajectory import Act, Event, Step, Trajectory
 from etude.records import decode
+from etude.sandbox.mounts import HONEYPOTS
 from etude.types import Rollout, Turn
 
 SOURCE = "etude"
@@ -36,7 +37,7 @@ def from_rollout(rollout: Rollout, task: Mapping[str, Any] | None = None) -> Tra
     task = task or {}
     turns = [turn for segment in rollout.segments for turn in segment.turns]
     repo = task.get("repo")
-    log = getattr(rollout, "log", None)
+    log = rollout.log
     return Trajectory(
         id=rollout.id,
         source=SOURCE,
@@ -47,6 +48,7 @@ def from_rollout(rollout: Rollout, task: Mapping[str, Any] | None = None) -> Tra
         patch=rollout.patch,
         solved=rollout.reward.solved if rollout.reward is not None else None,
         events=None if log is None else tuple(Event(step=seen.turn, kind=seen.kind, what=seen.what) for seen in log),
+        honeypots=tuple(HONEYPOTS) if log is not None else (),
         packages=_packages(task, repo if isinstance(repo, Mapping) else {}),
     )
 

@@ -23,6 +23,9 @@ _OUTPUT = re.compile(r"<output(?:_head)?>\n?(.*?)\n?</output(?:_head)?>", re.DOT
 
 
 def is_record(value: Any) -> bool:
+    if isinstance(value, list):  # the messages alone
+        roles = [message.get("role") for message in value if isinstance(message, Mapping)]
+        return len(roles) == len(value) > 2 and roles[:2] == ["system", "user"] and "assistant" in roles
     if not isinstance(value, Mapping) or not isinstance(value.get("messages"), list):
         return False
     return str(value.get("trajectory_format", "")).startswith("mini-swe-agent") or (
@@ -30,8 +33,10 @@ def is_record(value: Any) -> bool:
     )
 
 
-def read(value: Mapping[str, Any], name: str) -> Trajectory:
+def read(value: Mapping[str, Any] | Sequence[Any], name: str) -> Trajectory:
     """`name`: of the file, for a record without an instance. Raises ValueError."""
+    if not isinstance(value, Mapping):
+        value = {"messages": value}
     info = value.get("info")
     info = info if isinstance(info, Mapping) else {}
     messages = value["messages"]

@@ -34,7 +34,7 @@ def read(value: Mapping[str, Any], name: str) -> Trajectory:
     """`name`: of the file, which is the instance's id. Raises ValueError."""
     info = value.get("info")
     info = info if isinstance(info, Mapping) else {}
-    steps = []
+    steps: list[Step] = []
     for number, entry in enumerate(value["trajectory"], 1):
         if not isinstance(entry, Mapping):
             raise ValueError(f"turn {number} is no object")

@@ -176,6 +176,22 @@ def test_mini_swe_agent_version_2_with_several_calls(tmp_path: Path) -> None:
     assert found.id == "calc-1"
 
 
+def test_mini_swe_agent_messages_alone(tmp_path: Path) -> None:
+    messages = [
+        {"role": "system", "content": "You"},
+        {"role": "user", "content": "Implement a."},
+        {"role": "assistant", "content": "Look.\n```mswea_bash_command\nls\n```"},
+        {"role": "user", "content": "<returncode>0</returncode>\n<output>\na.py\n</output>"},
+    ]
+    found = only(write(tmp_path / "local.traj.json", messages))
+    assert (found.source, found.id, found.steps[0].acts[0].command, found.steps[0].acts[0].result) == (
+        "mini-swe-agent",
+        "local",
+        "ls",
+        "a.py",
+    )
+
+
 OPENHANDS = [
     {"id": 0, "source": "user", "action": "message", "args": {"content": "Implement a."}},
     {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls", "thought": "Look."}},
