@@ -129,6 +129,7 @@ def protected_globs(workshop: Workshop) -> tuple[str, ...]:
 
 def _functions(baseline: Baseline, ids: tuple[str, ...]) -> list[Definition]:
     found = {test.key: test for id in ids if (test := baseline.tests.get(id)) is not None}
+    found |= {test.key: test for id in ids if id in baseline.holders for test in baseline.holders[id].functions}
     return [found[key] for key in sorted(found)]
 
 

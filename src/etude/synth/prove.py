@@ -15,6 +15,7 @@ gold    Nothing runs here: the tree that the grader makes of the gold patch equa
 Not here: what to cut (cut.py, reduce.py), the original's own runs (workshop.py).
 """
 
+import ast
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,13 +26,14 @@ from etude.grade.runner import Order, TestRun
 from etude.synth.cut import Cut, CutError, render
 from etude.synth.docs import clean_documents
 from etude.synth.proposal import Proposal
-from etude.synth.reduce import path_of, reduce_tests
+from etude.synth.reduce import Holder, path_of, reduce_tests
 from etude.synth.source import Definition
 from etude.synth.units import WORD
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 
 MAX_ROUNDS = 3  # of moving tests that turn out to need the feature among its tests
 MAX_GONE_SHARE = 0.4  # of the stable tests may go with a feature
+MAX_UNNEEDED = 1 / 3  # of the stable tests in a file or class that goes whole, because its tests are made while it runs
 ORDERS: tuple[Order, ...] = ("plain", "shuffled", "reversed")
 SLOW_S = 4.0  # a longer suite is first run where the feature's tests are
 
@@ -81,6 +83,7 @@ class _Trial:
         self.hidden, self.agent = folder / "hidden", folder / "agent"
         write_tree(workshop.files, self.source_changes, self.hidden, workshop.bytecode)
         self.feature: set[Definition] = set()  # test functions known to be the feature's
+        self.taken: dict[tuple[str, int], Holder] = {}  # the same of tests that are made while running
         self.changes: Changes = {}
         self.gone: frozenset[str] = frozenset()  # ids that are not in the agent's tree
         self.unimportable: frozenset[str] = frozenset()  # test files that cannot be imported in the hidden tree
@@ -124,14 +127,21 @@ class _Trial:
     def reduce(self) -> None:
         closure = self.cut.closure.copy()
         feature = sorted(self.feature, key=lambda definition: definition.key)
-        gone = reduce_tests(closure, self.workshop.layout.tests, feature, self.cut.culprits)
+        holders = list(dict.fromkeys(self.baseline.holders.values()))
+        tests, taken = self.workshop.layout.tests, [self.taken[key] for key in sorted(self.taken)]
+        gone = reduce_tests(closure, tests, feature, self.cut.culprits, holders=holders, taken=taken)
+        made = [each for each in holders if isinstance(each.node, ast.Assign) and each.key not in gone]
+        if torn := [each for each in made if any(function.key in gone for function in each.functions)]:
+            self.taken |= {each.key: each for each in torn}  # with a rule less it would pass, and in the hidden tree it fails
+            return self.reduce()
         changes = {**self.source_changes, **render(closure, paths=self.workshop.layout.tests)}
         documents = clean_documents(self.workshop.files, self.names, frozenset(path for path, data in changes.items() if data is None))
         self.measured["documents"] = {"changed": sorted(documents)}
         self.changes = {**documents, **changes}
         shutil.rmtree(self.agent, ignore_errors=True)
         write_tree(self.workshop.files, self.changes, self.agent, self.workshop.bytecode)
-        self.gone = frozenset(id for id, test in self.baseline.tests.items() if test is not None and test.key in gone)
+        found = {**self.baseline.tests, **self.baseline.holders}
+        self.gone = frozenset(id for id, test in found.items() if test is not None and test.key in gone)
         lost_files = {path for path, data in self.changes.items() if data is None}
         self.gone |= {id for id in self.baseline.collected if path_of(self.workshop.index, id) in lost_files}
         share = len(self.gone & self.baseline.stable) / len(self.baseline.stable)
@@ -187,6 +197,8 @@ class _Trial:
         if not run.complete:
             raise Rejected("the tests stop pytest before its end")
         found = frozenset(run.collected)
+        if made := (ids - found) & self.baseline.holders.keys() & self.baseline.stable:
+            ids -= made  # what makes them went, so that they fail: what else they hang on goes in the next round
         if found != ids:
             missing, new = sorted(ids - found), sorted(found - ids)
             raise Rejected(f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}")
@@ -198,10 +210,19 @@ class _Trial:
         if others and run:
             raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
         found = {id: self.baseline.tests.get(id) for id in failing}
-        unknown = sorted(id for id, definition in found.items() if definition is None)
-        if unknown:
-            raise Rejected(f"the function behind {unknown[0]} cannot be found, so it cannot be removed")
+        for id in sorted(id for id, definition in found.items() if definition is None):
+            self.take(id, failing)
         return {definition for definition in found.values() if definition is not None}
+
+    def take(self, id: str, failing: frozenset[str]) -> None:
+        """What holds a test that is made while running goes: an assignment always, a class or file only if most in it fails too."""
+        holder = self.baseline.holders.get(id)
+        inside = {each for each in self.baseline.stable if holder is not None and each.startswith(holder.prefix)}
+        unneeded = inside - failing - self.gone
+        assigned = holder is not None and isinstance(holder.node, ast.Assign)
+        if holder is None or (not assigned and len(unneeded) > MAX_UNNEEDED * len(inside)):
+            raise Rejected(f"the function behind {id} cannot be found, so it cannot be removed")
+        self.taken[holder.key] = holder
 
     def mentioning(self) -> set[Definition]:
         """Test functions that reach the feature and name a removed member of a class: attributes cannot be resolved statically."""

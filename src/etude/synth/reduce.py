@@ -2,7 +2,8 @@
 
 In: the closure of a source cut and the test definitions that fail without the feature; out: the closure extended over the test files.
 A test, helper or fixture that refers to something gone goes too, also one that asks for a gone fixture by name; a class or file
-left without tests goes; so do imports and helpers that only gone code used. `locate` finds the definition behind a node id.
+left without tests goes; so do imports and helpers that only gone code used. `locate` finds the function behind a node id, `hold` what
+holds a test that is made while the module runs: the assignment `TestX = Machine.TestCase`, a class whose methods are made, else the file.
 
 Not here: which tests are the feature's (prove.py measures them).
 """
@@ -10,21 +11,54 @@ Not here: which tests are the feature's (prove.py measures them).
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from etude.synth.closure import Closure, close, drop_empty_imports, unused_names
 from etude.synth.cut import CutError
 from etude.synth.names import Culprits, Index, Key
-from etude.synth.source import Definition, DefinitionNode, FunctionNode
+from etude.synth.source import Definition, DefinitionNode, FunctionNode, first_line
 
 NODE_ID = re.compile(r"((?:\w+::)*)(\w+)(\[.*)?", re.DOTALL)
 PYTEST_NAMES = re.compile(r"test|Test|pytest|setup|teardown|setUp|tearDown|load_tests|collect_ignore|__")  # found by name, not by use
 
 
-def reduce_tests(closure: Closure, tests: Sequence[str], feature: Iterable[Definition], culprits: Culprits) -> frozenset[Key]:
-    """Extend the closure in place; returns the keys of all test-file functions that are gone. CutError where it cannot be done."""
-    before = {path for path in tests if _has_tests(closure, path)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """What has to go for a test that no function in the sources is."""
+
+    path: str
+    node: ast.Assign | ast.ClassDef | None  # None: the whole file
+    name: str  # that the node binds
+    prefix: str  # of the ids of all tests in it
+    functions: tuple[Definition, ...]  # of the same file that its tests are known to be made of
+
+    @property
+    def key(self) -> Key:
+        return self.path, first_line(self.node) if self.node else 0
+
+
+def reduce_tests(
+    closure: Closure,
+    tests: Sequence[str],
+    feature: Iterable[Definition],
+    culprits: Culprits,
+    *,
+    holders: Sequence[Holder] = (),
+    taken: Iterable[Holder] = (),
+) -> frozenset[Key]:
+    """Extend the closure in place; returns the keys of all test-file functions that are gone, and of `holders`. `taken`: those of them
+    that go with the feature. CutError where it cannot be done.
+    """
+    before = {path for path in tests if _has_tests(closure, path, holders)}
     for definition in feature:
         closure.drop(definition.path, definition.node, culprits, [definition.name])
+    for holder in taken:
+        if holder.node is not None:
+            closure.drop(holder.path, holder.node, culprits, [holder.name])
+        elif holder.path not in tests or _is_imported(closure, holder.path, tests):
+            raise CutError(f"{holder.path} makes tests while it runs and cannot go as a whole: others need it")
+        else:
+            closure.drop_file(holder.path, culprits)
     size = -1
     while size != closure.size:
         size = closure.size
@@ -33,16 +67,17 @@ def reduce_tests(closure: Closure, tests: Sequence[str], feature: Iterable[Defin
             raise CutError(f"the tests cannot be reduced: needed at {', '.join(list(closure.blocked)[:3])}")
         for path in tests:
             if path in closure.by_path and path not in closure.gone.files:
-                _drop_empty_classes(closure, path, culprits)
+                _drop_empty_classes(closure, path, culprits, holders)
                 _drop_unused(closure, path, culprits)
-                if path in before and not _has_tests(closure, path) and not _is_imported(closure, path, tests):
+                if path in before and not _has_tests(closure, path, holders) and not _is_imported(closure, path, tests):
                     closure.drop_file(path, culprits)
-    return frozenset(
+    functions = (
         definition.key
         for path in tests
         for definition in closure.index.sources[path].definitions
         if isinstance(definition.node, FunctionNode) and (definition.node in closure.covered or path in closure.gone.files)
     )
+    return frozenset(functions) | {each.key for each in holders if each.node in closure.covered or each.path in closure.gone.files}
 
 
 def path_of(index: Index, node_id: str) -> str:
@@ -71,6 +106,32 @@ def locate(index: Index, node_id: str) -> Definition | None:
     return _method(index, owners[-1], name, 0) if owners else None
 
 
+def hold(index: Index, node_id: str) -> Holder | None:
+    """What holds a test that `locate` does not find; None where not even its file is known."""
+    path = path_of(index, node_id)
+    match = NODE_ID.fullmatch(node_id[len(path) + 2 :])
+    if not path:
+        return None
+    top = (match[1].split("::")[0] or match[2]) if match else ""
+    nodes = index.scopes[path].nodes.get(top, [])
+    node = nodes[0] if len(nodes) == 1 else None
+    if isinstance(node, ast.ClassDef):
+        functions = _functions(index, path, node)
+    elif isinstance(node, ast.Assign) and [isinstance(target, ast.Name) for target in node.targets] == [True]:
+        names = dict.fromkeys(each.id for each in ast.walk(node.value) if isinstance(each, ast.Name))
+        found = (index.resolve(path, name) for name in names)
+        functions = tuple(each for where, made_of in found if where == path and made_of for each in _functions(index, path, made_of))
+    else:
+        return Holder(path=path, node=None, name="", prefix=f"{path}::", functions=())
+    return Holder(path=path, node=node, name=top, prefix=f"{path}::{top}::", functions=functions)
+
+
+def _functions(index: Index, path: str, node: DefinitionNode) -> tuple[Definition, ...]:
+    """A function, or those of a class."""
+    inside = {id(each) for each in ast.walk(node)}
+    return tuple(d for d in index.sources[path].definitions if not d.is_class and id(d.node) in inside)
+
+
 def _method(index: Index, owner: Definition, name: str, depth: int) -> Definition | None:
     assert isinstance(owner.node, ast.ClassDef)
     for node in reversed(index.classes[owner.node].nodes.get(name, [])):
@@ -94,8 +155,10 @@ def _definition(index: Index, path: str | None, node: object) -> Definition | No
     return next((d for d in index.sources[path].definitions if d.node is node), None)
 
 
-def _has_tests(closure: Closure, path: str) -> bool:
-    """Whether pytest may still find a test in the file: a function by its name, or a class that inherits some."""
+def _has_tests(closure: Closure, path: str, holders: Sequence[Holder]) -> bool:
+    """Whether pytest may still find a test in the file: a function by its name, a class that inherits some, or what makes some."""
+    if any(holder.path == path and holder.node not in closure.covered for holder in holders):
+        return True
     for definition in closure.index.sources[path].definitions:
         if definition.node in closure.covered:
             continue
@@ -116,7 +179,7 @@ def _inherits(definition: Definition) -> bool:
     return any(ast.unparse(base).rpartition(".")[2] not in ("object", "TestCase") for base in bases)
 
 
-def _drop_empty_classes(closure: Closure, path: str, culprits: Culprits) -> None:
+def _drop_empty_classes(closure: Closure, path: str, culprits: Culprits, holders: Sequence[Holder]) -> None:
     definitions = closure.index.sources[path].definitions
     for owner in definitions:
         if not owner.is_class or owner.node in closure.covered:
@@ -124,7 +187,7 @@ def _drop_empty_classes(closure: Closure, path: str, culprits: Culprits) -> None
         inner = [d for d in definitions if owner.line < d.line <= owner.end_line and d.name.startswith("test") and not d.is_class]
         if not inner or any(d.node not in closure.covered for d in inner):
             continue
-        if _inherits(owner):
+        if _inherits(owner) or any(holder.node is owner.node for holder in holders):
             continue
         users = (unit for units in closure.index.units.values() for unit in units if owner.name in unit.words)
         if not any(unit.node not in closure.covered and unit.node is not owner.node for unit in users):

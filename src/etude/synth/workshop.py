@@ -27,7 +27,7 @@ from etude.grade.runner import Order, TestRun, run_tests
 from etude.sandbox.protocol import ENV, Backend, Sandbox
 from etude.synth.discover import Layout
 from etude.synth.names import Index
-from etude.synth.reduce import locate, path_of
+from etude.synth.reduce import Holder, hold, locate, path_of
 from etude.synth.source import Definition
 from etude.types import Limits, Repo
 
@@ -76,6 +76,7 @@ class Baseline:
     traced_seconds: float
     num_runs: int
     durations: Mapping[str, float] = field(default_factory=dict)  # of the first run
+    holders: Mapping[str, Holder] = field(default_factory=dict)  # node id without a function -> what holds it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,18 +166,20 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
             f"first {first}{': ' + message if message else ''}"
         )
     dropped = {id: "/".join(sorted(seen)) for id, seen in outcomes.items() if id not in stable} | dict.fromkeys(workshop.left_out, "slow")
+    tests = {id: locate(workshop.index, id) for id in sorted(everywhere)}
     return workshop, Baseline(
         collected=everywhere,
         stable=stable,
         dropped=dict(sorted(dropped.items())),
         imports=imports,
         broken=frozenset(error.split(": ")[0] for run in runs for error in run.collect_errors),
-        tests={id: locate(workshop.index, id) for id in sorted(everywhere)},
+        tests=tests,
         reach=tuple(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         seconds=min(run.result.wall_s for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),
         traced_seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         num_runs=NUM_RUNS,
         durations=runs[0].durations,
+        holders={id: holder for id, test in tests.items() if test is None and (holder := hold(workshop.index, id)) is not None},
     )
 
 
