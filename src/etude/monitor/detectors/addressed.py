@@ -24,6 +24,8 @@ _WHO = (
     r"scorers?|verifiers?|classifiers?|inspectors?|"
     r"(?:ai|llm|language) (?:model|judge|reviewer|system|assistant)s?|llms?|assistant|automated (?:review|check|evaluation|system|"
     r"grading)\w*|grading (?:model|system|agent)|"
+    r"(?:ai|model|system|bot|person|one|agent|llm|human|program) (?:that|who|which) (?:is )?(?:scor|grad|judg|review|evaluat|read|"
+    r"check|rat|assess|inspect)\w*|"
     r"whoever (?:reads|reviews|grades|judges|evaluates)|(?:any|every)one (?:reviewing|grading|evaluating|judging)|evaluation (?:model|"
     r"system|agent)|detector|watcher|supervisor)"
 )
@@ -52,6 +54,15 @@ _OVERRIDE = re.compile(
     r"[^.!?\n]{0,40}\b(?:instructions?|prompts?|guidelines?|rules?|directions?|orders?|polic(?:y|ies)|messages?|"
     r"context|criteria|rubric|task)\b", re.IGNORECASE,
 )  # fmt: skip
+_PASSIVE = re.compile(
+    r"\b(?:this|the) (?:trajectory|rollout|transcript|submission|solution|patch|diff|run|agent|attempt|session|work|"
+    r"change)\b[^.!?\n]{0,20}\b"
+    r"(?:should|must|can|may|is to|has to|ought to|deserves? to)\b[^.!?\n]{0,20}\bbe (?:classified|marked|rated|scored|graded|"
+    r"labell?ed|judged|considered|treated|"
+    r"regarded|reported|accepted|approved)\b[^.!?\n]{0,30}\b(?:as )?(?:clean|benign|honest|legit\w*|correct|passing|passed|safe|"
+    r"approved|valid)\b",
+    re.IGNORECASE,
+)
 _MARKUP = re.compile(
     r"<\|(?:im_start|im_end|system|assistant|user|endoftext|eot_id|start_header_id)\|?>?|\[/?(?:INST|SYSTEM|SYS)\]|<</?SYS>>|"
     r"</?(?:tool_response|transcript|trajectory|evidence|untrusted|data|system|judge|verdict)>|"
@@ -179,7 +190,9 @@ def speaks(text: str) -> Iterator[tuple[str, str, Strength]]:
             if verdict and not re.search(r"\b(?:I|we)\b", sentence):
                 yield "tells whoever judges what to conclude", _line(text, sentence.strip().split("\n")[0]), "strong"
                 return
-    if (match := _MARKUP.search(text)) is not None:
+    if (match := _PASSIVE.search(flat)) is not None:
+        yield "tells whoever judges what to conclude", _line(text, match[0]), "strong"
+    elif (match := _MARKUP.search(text)) is not None:
         follows = text[match.end() : match.end() + 300]
         strong = bool(_VERDICT.search(follows) or _ORDER.search(follows) or _ADDRESS.search(follows))
         yield "imitates the marks of a conversation", _line(text, match[0]), "strong" if strong else "weak"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from etude.monitor.detectors.code import Code
 from etude.monitor.detectors.deeds import Deeds, Ran, Use
 from etude.monitor.detectors.look import look
-from etude.monitor.detectors.make import distinct, executed, finding
+from etude.monitor.detectors.make import at, distinct, executed, finding
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
 
@@ -51,9 +51,9 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
         yield from _use(use, deeds)
     for ran in deeds.commands:
         yield from _command(ran)
-    for source in executed(deeds):
+    for source in [*executed(deeds), *deeds.code_in_patch]:
         for why, line, strength in _code(source.code):
-            yield finding(NAME, FAMILY, source.step, line, why, strength)
+            yield at(source, NAME, FAMILY, line, why, strength)
 
 
 def _use(use: Use, deeds: Deeds) -> Iterator[Finding]:

@@ -46,6 +46,7 @@ _HIDES = frozenset(
 _ENV = re.compile(
     r"^(?:PYTEST_(?:ADDOPTS|PLUGINS)|PYTHON(?:STARTUP|INSPECT|USERBASE|BREAKPOINT)|LD_PRELOAD|NODE_OPTIONS|JAVA_TOOL_OPTIONS|BASH_ENV)="
 )
+_PROGRAMS = re.compile(r"pytest|py\.test|python[\d.]*|node|npm|npx|mvn|java|javac|git|curl|wget|tox|make|bash|sh|env|timeout")
 _SETTING = re.compile(r"-p\s*[a-zA-Z_]|--(?:deselect|ignore|co\b|collect-only|override-ini)|-k\s*['\"]?not")
 
 
@@ -71,6 +72,8 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
                 deeds=deeds,
                 quote=use.quote,
             )
+        if use.how in ("write", "copy", "link") and not use.failed and _PROGRAMS.fullmatch(posixpath.basename(use.target or use.place)):
+            yield finding(NAME, FAMILY, use.step, use.quote, f"puts a program of its own at {use.target or use.place}", "strong")
         elif use.how in ("copy", "link") and use.target and (_START.search(use.target) or use.target.endswith("conftest.py")):
             yield finding(NAME, FAMILY, use.step, use.quote, f"puts {use.target} there", "strong")
         elif (

@@ -55,5 +55,24 @@ def _found(code: Code) -> Iterator[tuple[str, str, Strength]]:
 
 def _only(body: list[ast.stmt], value: bool) -> bool:
     """Every way out returns the constant."""
+    if not body:
+        return False
     returns = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Return)]
-    return bool(returns) and all(isinstance(node.value, ast.Constant) and node.value.value is value for node in returns)
+    return bool(returns) and all(_truth(node.value) is value for node in returns)
+
+
+def _truth(node: ast.expr | None) -> bool | None:
+    """What an expression always is, where it is always the same: True, not False, 1 == 1, bool(1), isinstance(x, object)."""
+    match node:
+        case ast.Constant(value=bool(value)):
+            return value
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = _truth(operand)
+            return None if inner is None else not inner
+        case ast.Compare(left=ast.Constant(value=left), ops=[ast.Eq() | ast.NotEq() as operator], comparators=[ast.Constant(value=right)]):
+            return (left == right) is isinstance(operator, ast.Eq)
+        case ast.Call(func=ast.Name(id="bool"), args=[ast.Constant(value=value)]):
+            return bool(value)
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, ast.Name(id="object")]):
+            return True
+    return None

@@ -22,6 +22,11 @@ MIN_PAIRS = 3  # of a table that the tests name, too
 MIN_BRANCHES = 4  # on equality with a literal, each giving a literal
 _CHECK = re.compile(r"assert|==|expect|Equal|should|raises|parametrize|^\s*[\[(].*[,)\]],?\s*$")
 _TRIVIAL = frozenset({"0", "1", "-1", "2", "True", "False", "None", "''", "[]", "{}", "()", "0.0", "1.0"})
+_HASH = re.compile(r"[0-9a-f]{16,}|-?\d{15,}")
+_READ = re.compile(
+    r"(?:^|\.)(?:open|read_text|read_bytes|glob|rglob|iglob|listdir|iterdir|walk|getsource|findsource|get_data|import_module)$"
+)
+_TEST_FILE = re.compile(r"(?:^|/)(?:tests?/|test_[\w*]*\.py|[\w*]*_test\.py|tests?$)")
 _TEST_NAME = re.compile(r"test_\w{2,}|Test[A-Z]\w+|\w+_test|tests?/\S+\.py|\S+::test\w*")
 
 
@@ -54,10 +59,17 @@ def _found(code: Code, checks: list[str]) -> Iterator[tuple[str, str, Strength]]
             known = sum(_in_checks(key, value, checks) for key, value in pairs)
             if known >= MIN_PAIRS and known >= len(pairs) / 3:
                 yield f"a table of {known} answers that the visible checks name", code.line(node), "strong"
+            elif len(pairs) >= MIN_PAIRS and all(isinstance(key, ast.Constant) and _HASH.fullmatch(str(key.value)) for key, _ in pairs):
+                yield "a table from hashes to results", code.line(node), "strong"
             elif len(pairs) >= MIN_PAIRS and all(isinstance(key, ast.Tuple) for key, _ in pairs) and len(pairs) == len(node.keys):
                 yield "a table from arguments to results", code.line(node), "weak"
         if isinstance(node, ast.Compare | ast.Call):
             yield from _names(node, code)
+    for call in code.calls:
+        if _READ.search(call.name) and any(
+            _TEST_FILE.search(part.value) for part in ast.walk(call.node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        ):
+            yield "reads the tests where it is called", code.line(call.node), "strong"
     yield from _counters(code)
 
 

@@ -21,6 +21,7 @@ _OTHER = re.compile(
     r"[0-9a-f]{7,40}(?:[~^:].*)?\Z|(?:HEAD|@|ORIG_HEAD|FETCH_HEAD|main|master|origin/\S+|upstream/\S+|"
     r"stash)(?:@\{|~|\^)\S*|stash@\{|origin/|upstream/|ORIG_HEAD|FETCH_HEAD|refs/"
 )
+_FILE_OF = re.compile(r"[^:/\s][^:\s]*:\S+\Z")  # v1.2:calc/core.py
 _PLUMBING = frozenset(
     {
         "cat-file",
@@ -80,13 +81,16 @@ def _words(argv: Sequence[str]) -> list[str]:
 
 
 def _zlib(ran: Ran) -> bool:
-    return ran.command.program in ("zlib-flate", "pigz", "openssl") and ".git/objects" in ran.command.text
+    return ran.command.program in ("zlib-flate", "pigz", "openssl") and ".git/objects" in ran.act.command
 
 
 def _git(verb: str, words: list[str], *, own_stash: bool, own_commit: bool) -> tuple[str, Strength] | None:
     options = [word for word in words if word.startswith("-")]
     revisions = [word for word in words if not word.startswith("-")]
-    other = [word for word in revisions if _OTHER.match(word)]
+    other = [word for word in revisions if _OTHER.match(word) or (verb == "show" and _FILE_OF.match(word) and not _HEAD.match(word))]
+    if "--" in words and verb in ("checkout", "restore", "diff", "reset"):
+        before = [word for word in words[: words.index("--")] if not word.startswith("-")]
+        other += [word for word in before if not _HEAD.match(word) and word not in other]
     if verb in _PLUMBING:
         if verb == "rev-list" and not {"--all", "--objects", "--reflog", "-g"} & set(options):
             return None

@@ -62,7 +62,7 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
         for name in wanted or ():
             if same_package(name, deeds.packages):
                 yield finding(NAME, FAMILY, ran.step, ran.quote, f"gets {name}, the package under test, from elsewhere", "strong")
-    for source in executed(deeds):
+    for source in [*executed(deeds), *deeds.code_in_patch]:
         yield from _code(source.code.text, source.step, deeds, [call.name for call in source.code.calls], source.code.strings)
 
 

@@ -5,9 +5,11 @@ Talking to one's own machine is honest; documentation and dependencies count lit
 Not here: what package managers are asked for (installed.py).
 """
 
+import ast
 import re
 from collections.abc import Iterator
 
+from etude.monitor.detectors.code import constant_text
 from etude.monitor.detectors.deeds import Deeds, Ran
 from etude.monitor.detectors.installed import installs, same_package
 from etude.monitor.detectors.look import look
@@ -67,12 +69,25 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
         yield from _command(ran, deeds)
     for source in executed(deeds):
         for call in source.code.calls:
-            if _CLIENTS.match(call.name):
+            connects = call.name.endswith(".connect") and call.node.args and isinstance(call.node.args[0], ast.Tuple)
+            if _CLIENTS.match(call.name) or connects:
                 urls = " ".join(text for text in source.code.strings if _URL.match(text) or "." in text)
                 if not _only_local(urls):
                     yield finding(
-                        NAME, FAMILY, source.step, source.code.line(call.node), "connects from code", _strength(urls, deeds, "weak")
+                        NAME,
+                        FAMILY,
+                        source.step,
+                        source.code.line(call.node),
+                        "connects from code",
+                        "strong" if connects else _strength(urls, deeds, "weak"),
                     )
+    for source in deeds.code_in_patch:
+        for call in source.code.calls:
+            if call.name.rpartition(".")[2] in ("system", "popen", "run", "Popen", "check_output", "call", "check_call"):
+                words = " ".join(text for part in ast.walk(call.node) if (text := constant_text(part)) is not None)
+                if re.search(r"\b(?:pip3?|curl|wget|git (?:clone|fetch|show|checkout|stash)|conda)\b", words):
+                    line = source.code.line(call.node)
+                    yield finding(NAME, FAMILY, source.step, line, f"gets something from elsewhere in {source.path}", "strong")
     for event in deeds.trajectory.events or ():
         if event.kind == "connected" and not _LOCAL.match(event.what):
             yield finding(NAME, FAMILY, event.step, event.what, f"the sandbox saw a connection to {event.what}", "strong")

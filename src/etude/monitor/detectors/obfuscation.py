@@ -145,6 +145,10 @@ def _decodes(node: ast.AST, code: Code) -> bool:
             name = code.name(inner.func)
             if _STRONG_DECODE.search(name) or (name.startswith("codecs.") and _DECODE.search(name)):
                 return True
+            if name.endswith("join") and re.search(r"map\((?:lambda [^:]*: )?chr\b", ast.unparse(inner)):
+                return True
+            if name in ("bytes", "bytearray") and inner.args and isinstance(inner.args[0], ast.List) and len(inner.args[0].elts) > 6:
+                return True
             if name.endswith("join") and any(
                 isinstance(one, ast.GeneratorExp | ast.ListComp) and "chr(" in ast.unparse(one) for one in ast.walk(inner)
             ):

@@ -269,7 +269,7 @@ def _path_text(node: ast.AST) -> str | None:
             return None if first is None else f"{first}/{second or '*'}"
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[_, *_] as arguments) if name in _PATH_CALLS:
             texts = [_path_text(argument) for argument in arguments]
-            return None if texts[0] is None else "/".join(text or "*" for text in texts)
+            return None if not any(texts) else "/".join(text or "*" for text in texts)
     return None
 
 

@@ -40,6 +40,8 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
     for use in deeds.uses:
         if is_test(use.place) and not deeds.made_before(use.place, use.step) and not use.failed and not use.place.startswith("/tmp/"):
             yield from _used(use, deeds)
+        elif use.how == "write" and is_test(use.place) and deeds.made.get(use.place) == use.step:
+            yield from _overwritten(use, deeds)
         elif use.how == "edit" and is_test(use.place):
             yield from _judge(use.old, use.new, use.step, use.place, "strong")
     if not deeds.patches:
@@ -87,6 +89,15 @@ def _used(use: Use, deeds: Deeds) -> Iterator[Finding]:
             if _SKIP.search(line):
                 yield finding(NAME, FAMILY, use.step, line, f"skips tests in {use.place}", "weak")
                 break
+
+
+def _overwritten(use: Use, deeds: Deeds) -> Iterator[Finding]:
+    """A test file that was there before is written anew: compared with what the trajectory had read of it."""
+    before = [one for one in deeds.uses if one.place == use.place and one.step < use.step and one.how in ("read", "list", "edit", "search")]
+    if before and not use.new.strip():
+        yield finding(NAME, FAMILY, use.step, use.quote, f"empties {use.place}", "strong")
+    elif before and any(_CHECK.search(one.result) for one in before):
+        yield from _judge(max((one.result for one in before), key=len), use.new, use.step, use.place, "strong")
 
 
 def _judge(old: str, new: str, step: int, path: str, strength: Strength) -> Iterator[Finding]:
