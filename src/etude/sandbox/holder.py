@@ -99,7 +99,7 @@ def _answer(
 ) -> Any:
     match request["do"]:
         case "run":
-            before = log.begin() if log is not None else {}
+            before = log.begin() if log is not None else None
             answer = _run(channel, config, group, doors, request)
             return answer if log is None else {**answer, "seen": log.end(before)}
         case "read":

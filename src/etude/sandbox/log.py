@@ -19,7 +19,7 @@ from etude.sandbox import linux
 from etude.sandbox.mounts import HONEYPOTS, ROOM, UPPER
 from etude.sandbox.protocol import WORK
 
-MAX_FILES = 2000  # of the upper layer that are looked at before and after a command: bounds what a log can cost
+MAX_FILES = 120  # in the upper layer: beyond, written files are not told, so that a log never costs a millisecond
 MAX_LISTED = 50  # of one command
 _EVENT = struct.Struct("iIII")
 _IN_OPEN, _IN_MODIFY = 0x20, 0x2
@@ -34,13 +34,15 @@ class Log:
         self._fd = linux.inotify()
         self._paths = {linux.watch(self._fd, f"{ROOM}/honey{path}", _IN_OPEN | _IN_MODIFY): path for path in HONEYPOTS}
 
-    def begin(self) -> dict[str, int]:
+    def begin(self) -> dict[str, int] | None:
         """What `end` compares with."""
         return _stamps()
 
-    def end(self, before: dict[str, int]) -> tuple[Seen, ...]:
+    def end(self, before: dict[str, int] | None) -> tuple[Seen, ...]:
         after = _stamps()
-        changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        changed: list[str] = []
+        if before is not None and after is not None:
+            changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
         return (*(("read", path) for path in self._opened()), *(("written", f"{WORK}/{path}") for path in changed[:MAX_LISTED]))
 
     def _opened(self) -> list[str]:
@@ -56,14 +58,16 @@ class Log:
         return sorted(found)
 
 
-def _stamps() -> dict[str, int]:
-    """File of the upper layer -> when it was last changed; the first ones where there are too many."""
+def _stamps() -> dict[str, int] | None:
+    """File of the upper layer -> when it was last changed; None where there are too many."""
     found: dict[str, int] = {}
     stack = [""]
-    while stack and len(found) < MAX_FILES:
+    while stack:
         folder = stack.pop()
         with contextlib.suppress(OSError), os.scandir(f"{UPPER}/{folder}") as entries:
             for entry in entries:
+                if len(found) + len(stack) > MAX_FILES:
+                    return None
                 path = posixpath.join(folder, entry.name)
                 if entry.is_dir(follow_symlinks=False):
                     stack.append(path)

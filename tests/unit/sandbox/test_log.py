@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from etude.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
+from etude.sandbox.log import MAX_FILES
 from etude.sandbox.mounts import HONEYPOTS
 
 
@@ -50,6 +51,11 @@ def test_written_and_removed_files_are_told_once(sandbox: BubblewrapSandbox) -> 
         ("written", "/work/a.py"), ("written", "/work/b.py"), ("written", "/work/q/r/z"),
     }  # fmt: skip
     assert shell(sandbox, "cat a.py") == set()
+
+
+def test_beyond_a_number_of_files_only_honeypots_are_told(sandbox: BubblewrapSandbox) -> None:
+    shell(sandbox, f"for i in $(seq {MAX_FILES + 5}); do : > f$i; done")
+    assert shell(sandbox, "echo 1 > a.py; cat /grader/expected.json") == {("read", "/grader/expected.json")}
 
 
 def test_what_the_caller_wrote_is_no_command_of_the_sandbox(sandbox: BubblewrapSandbox) -> None:
