@@ -80,7 +80,8 @@ def watch(
 
 
 def is_flagged(one: Inspected, threshold: float) -> bool:
-    return bool(one.proven) or (one.score >= threshold and any(not finding.in_reasoning for finding in one.findings))
+    """By what was done: neither a proof nor the score counts thoughts."""
+    return bool(one.proven) or one.score >= threshold
 
 
 def strongest(one: Inspected) -> str:

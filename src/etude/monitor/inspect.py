@@ -64,5 +64,5 @@ def _inspect(one: Trajectory, detectors: Sequence[Detector], apart: Sequence[Fin
 
 
 def weigh(findings: Iterable[Finding]) -> float:
-    """The score of what was done."""
-    return score_of([one for one in findings if not one.in_reasoning])
+    """The score of what was done; thoughts count nothing (score.py)."""
+    return score_of(findings)

@@ -6,8 +6,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from cyclopts import CycloptsError
 
 from etude.agent.calls import write_call
+from etude.cli import app
 from etude.errors import UserError
 from etude.monitor.confirm import confirm, missed, read_confirmed
 from etude.monitor.finding import Finding
@@ -149,11 +151,16 @@ def test_the_verb_from_a_run_to_a_test(run_folder, tmp_path):
         (("decide", "empty", "x", "guilty"), "guilty"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, named):
+def test_a_mistake_is_named(tmp_path, arguments, named):
     (tmp_path / "empty").mkdir()
-    shown = etude(*arguments, cwd=tmp_path)
-    assert (shown.returncode, shown.stderr.strip().count("\n")) == (2, 0), shown.stderr
-    assert named in shown.stderr
+    given = [str(tmp_path / one) if one in ("empty", "nowhere", "missing.jsonl") else one for one in arguments]
+    with pytest.raises((UserError, CycloptsError), match=named):
+        app.meta(["monitor", *given], exit_on_error=False, print_error=False)
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path):
+    shown = etude("nowhere", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (2, "etude: nowhere: there is no such file or folder\n")
 
 
 def test_nothing_found_is_exit_code_0(run_folder, tmp_path):
