@@ -58,8 +58,8 @@ def measure(
         inspected = inspect(everything, compare=False)
         seconds.append(time.perf_counter() - begun)
     peers: dict[str, list[Trajectory]] = defaultdict(list)
-    for one in honest:
-        peers[one.task_id].append(one)
+    for each in honest:
+        peers[each.task_id].append(each)
     apart = contrast(honest)
     good = [_weigh([*one.findings, *apart.get(one.trajectory.id, [])]) for one in inspected[: len(honest)]]
     bad = []
