@@ -7,7 +7,8 @@
     empty_patch  scored by the grader for one task in SAMPLE, derived for the others (assemble.py); so is gold
 
 Inverse and mutation need many small runs. Changes of code that different tests reach share one: a test that reaches only one of the changed
-definitions speaks for that one. What is not noticed there is asked again alone, with all the tests that reach it.
+definitions speaks for that one, and the run ends when every change has a test that does not pass. What is not noticed there is asked again
+alone, with all the tests that reach it. These runs share a sandbox (run_variants).
 
 In: a Proof and its Task; out: the task with evidence. Raises Rejected, or DoesNotMatter with the symbols that do.
 
@@ -17,13 +18,16 @@ Not here: the proof itself (prove.py), what counts as residue (grade/residue), m
 import ast
 import hashlib
 import shutil
-from collections.abc import Sequence
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from etude.grade.grader import grade
 from etude.grade.residue import Scanner
-from etude.grade.runner import BETWEEN, COLLECT
+from etude.grade.runner import BETWEEN, COLLECT, TestRun, Variant, run_variants
 from etude.store import TaskStore
 from etude.synth import edit, mutate
 from etude.synth.candidates import attribute
@@ -32,6 +36,7 @@ from etude.synth.edit import Edits
 from etude.synth.names import Key
 from etude.synth.proposal import Proposal
 from etude.synth.prove import Proof
+from etude.synth.reduce import path_of
 from etude.synth.source import Definition, FunctionNode, docstring
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 from etude.types import Task
@@ -76,6 +81,8 @@ class Gates:
     def __post_init__(self) -> None:
         sources = self.workshop.layout.sources
         self.reached, _ = attribute(self.workshop.index, sources, self.baseline.stable, self.baseline.reach, (COLLECT, BETWEEN))
+        self.reach_sizes = Counter(id for ids in self.reached.values() for id in ids)
+        self._lock = threading.Lock()
         for task in self.store.tasks():
             if task.repo.name != self.workshop.repo.name:
                 self.codes.setdefault(str(task.evidence.get("code_hash", "")), task.id)
@@ -163,41 +170,63 @@ class Gates:
     def notice(self, changes: Sequence[_Change]) -> tuple[dict[_Change, bool], int]:
         """Which changes make a test fail, as far as MAX_RUNS went; and the number of runs."""
         noticed: dict[_Change, bool] = {change: False for change in changes if not change.tests}
+        asked = [self.own_tests(group) for group in group_apart([change for change in changes if change.tests])[:MAX_RUNS]]
         again: list[_Change] = []
-        runs = 0
-        for group in group_apart([change for change in changes if change.tests]):
-            if runs >= MAX_RUNS:
-                break
-            runs += 1
-            private = own_tests(group)
-            failing = self.failing(group, frozenset().union(*private.values()))
-            if failing is None:
-                again += group
-                continue
-            for change in group:
-                if private[change] & failing:
+        for private, failing in zip(asked, self.failing(asked), strict=True):
+            for change, tests in private.items():
+                if tests & failing if failing is not None else len(private) == 1:
                     noticed[change] = True
-                else:
+                elif len(private) > 1 or tests != change.tests:
                     again.append(change)
-        for change in again:
-            if runs >= MAX_RUNS:
-                break
-            runs += 1
-            failing = self.failing([change], change.tests)
-            noticed[change] = failing is None or bool(failing)
-        return noticed, runs
+                else:
+                    noticed[change] = False
+        alone = [{change: change.tests} for change in again[: MAX_RUNS - len(asked)]]
+        for private, failing in zip(alone, self.failing(alone), strict=True):
+            noticed |= {change: failing is None or bool(failing) for change in private}
+        return noticed, len(asked) + len(alone)
 
-    def failing(self, group: Sequence[_Change], ids: frozenset[str]) -> frozenset[str] | None:
-        """The tests that do not pass with these changes together; None if pytest did not come to its end."""
-        with self.workshop.folder() as folder:
-            tree = folder / "changed"
-            write_tree(self.workshop.files, self.changed(group), tree, self.workshop.bytecode)
-            wall_s = FLOOR_S + SLOWDOWN * sum(self.baseline.durations.get(id, 0.0) for id in ids)
-            with replace(self.workshop, limits=replace(self.workshop.limits, wall_s=wall_s)).open(tree) as sandbox:
-                run = self.workshop.run_in(sandbox, ids=ids, wall_s=wall_s)
-        if not run.complete:
-            return None
-        return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
+    def own_tests(self, group: Sequence[_Change]) -> dict[_Change, frozenset[str]]:
+        """Some of the tests that speak for each, those first that reach little else."""
+        return {
+            change: frozenset(sorted(tests, key=lambda id: (self.reach_sizes[id], id))[:MAX_TESTS])
+            for change, tests in own_tests(group).items()
+        }
+
+    def failing(self, asked: Sequence[Mapping[_Change, frozenset[str]]]) -> list[frozenset[str] | None]:
+        """For each group of changes together the tests that do not pass, at least one of each change that has any; None if pytest did
+        not come to its end."""
+        variants = [self.variant(private) for private in asked]
+        runs: list[TestRun] = []
+        while len(runs) < len(variants):
+            left = variants[len(runs) :]
+            for together in (left, left[:1]):
+                with replace(self.workshop, limits=replace(self.workshop.limits, wall_s=sum(each.wall_s for each in together))).open(
+                    self.original()
+                ) as sandbox:
+                    found = run_variants(sandbox, self.workshop.repo, together)
+                if found:
+                    break
+            runs += found
+            self.workshop.log.extend(["plain"] * len(found))
+        return [not_passing(variant, run) for variant, run in zip(variants, runs, strict=True)]
+
+    def variant(self, private: Mapping[_Change, frozenset[str]]) -> Variant:
+        ids = frozenset().union(*private.values())
+        return Variant(
+            files={path: data for path, data in self.changed(tuple(private)).items() if data is not None},
+            ids=tuple(sorted(ids)),
+            paths=tuple(sorted({path_of(self.workshop.index, id) for id in ids})),
+            until=tuple(private.values()),
+            wall_s=FLOOR_S + SLOWDOWN * sum(self.baseline.durations.get(id, 0.0) for id in ids),
+        )
+
+    def original(self) -> Path:
+        """The original with its bytecode, written once. Nobody writes to it: a sandbox keeps its changes apart."""
+        place = self.workshop.scratch / f"original-{id(self):x}"
+        with self._lock:
+            if not place.exists():
+                write_tree(self.workshop.files, {}, place, self.workshop.bytecode)
+        return place
 
     def changed(self, group: Sequence[_Change]) -> Changes:
         by_path: dict[str, list[_Change]] = {}
@@ -215,6 +244,17 @@ class Gates:
         return out
 
 
+def not_passing(variant: Variant, run: TestRun) -> frozenset[str] | None:
+    """None if pytest did not come to its end. What was not run passes only where enough was known before."""
+    if not run.complete:
+        return None
+    collected = frozenset(run.collected)
+    failing = frozenset(id for id in variant.ids if id not in collected or run.outcomes.get(id, "passed") != "passed")
+    if all(ids & failing for ids in variant.until):
+        return failing
+    return frozenset(id for id in variant.ids if run.outcomes.get(id) != "passed")
+
+
 def group_apart(changes: Sequence[_Change]) -> list[list[_Change]]:
     """Groups in which every change has tests of its own. Changes of definitions that overlap are never together."""
     groups: list[list[_Change]] = []
@@ -230,11 +270,11 @@ def group_apart(changes: Sequence[_Change]) -> list[list[_Change]]:
 
 
 def own_tests(group: Sequence[_Change]) -> dict[_Change, frozenset[str]]:
-    """For every change some of the tests that reach no other of the group."""
+    """For every change the tests that reach no other of the group."""
     found: dict[_Change, frozenset[str]] = {}
     for change in group:
         others = frozenset().union(*(other.tests for other in group if other is not change))
-        found[change] = frozenset(sorted(change.tests - others)[:MAX_TESTS])
+        found[change] = change.tests - others
     return found
 
 
