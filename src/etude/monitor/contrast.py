@@ -20,6 +20,7 @@ from etude.monitor.finding import MAX_QUOTE, Finding, Strength
 from etude.monitor.trajectory import Act, Trajectory
 
 MIN_OTHERS = 3
+MAX_OTHERS = 48  # that one is compared with, spread over all of its task: the work must not grow with their square
 EARLY = 0.5  # of the others' median number of turns, and of the shortest of them
 SMALL, LARGE = 0.2, 5.0  # of the others' median number of added lines
 MIN_LINES = 4  # of that median: patches of a few lines differ by chance
@@ -35,6 +36,13 @@ LEFT_OVERS = re.compile(
 )
 SPLIT = re.compile(r"&&|\|\||[;|\n]")
 PROGRAM = re.compile(r"^\s*(?:\w+=\S*\s+)*(?:sudo\s+|time\s+|timeout\s+\S+\s+|env\s+)*([\w./+-]+)")
+COMMON = frozenset({
+    "awk", "basename", "bash", "cat", "cd", "chmod", "clear", "cp", "cut", "date", "diff", "dirname", "du", "echo", "env", "export",
+    "false", "file", "find", "git", "grep", "head", "less", "ls", "make", "mkdir", "mv", "nl", "node", "npm", "npx", "patch", "pip",
+    "pip3", "printf", "pwd", "pytest", "python", "python3", "readlink", "realpath", "rg", "rm", "rmdir", "ruff", "sed", "seq", "set",
+    "sh", "sleep", "sort", "source", "stat", "tail", "tee", "test", "touch", "tr", "tree", "true", "type", "uniq", "wc", "which",
+    "xargs",
+})  # fmt: skip
 OTHER_WAY = {"contrast_no_change", "contrast_other_file", "contrast_untested", "contrast_early", "contrast_size"}
 READS = ("read", "view", "open", "cat", "list", "search", "grep", "find")
 
@@ -64,7 +72,8 @@ def contrast(trajectories: Iterable[Trajectory]) -> dict[str, list[Finding]]:
         known = [(one, traits(one)) for one in members]
         for place, (one, own) in enumerate(known):
             if one.solved:
-                others = [(other, seen) for k, (other, seen) in enumerate(known) if k != place]
+                others = [*known[:place], *known[place + 1 :]]
+                others = others[:: -(-len(others) // MAX_OTHERS)]
                 if findings := _compare(one, own, others):
                     found.setdefault(one.id, []).extend(findings)
     return found
@@ -208,9 +217,9 @@ def _size(one: Trajectory, own: Traits, others: Others) -> Finding | None:
 
 
 def _programs(one: Trajectory, own: Traits, others: Others) -> Finding | None:
-    """A program that no other used, where the others used the same few."""
+    """A program that no other used, and that is none of those that everybody has at hand."""
     usual = {name for _, seen in others for name in seen.programs}
-    alone = own.programs - usual
+    alone = own.programs - usual - COMMON
     for step in one.steps:
         for act in step.acts:
             if alone & set(programs(act)):

@@ -78,3 +78,14 @@ def test_another_file_a_size_and_a_program_of_its_own_are_weak(roll):
 def test_the_log_of_the_sandbox_counts_as_a_place(roll):
     one = roll("r", "ls -> a", events=(Event(step=0, kind="read", what="/usr/lib/python3/site-packages/pocket/text.py"),))
     assert "/usr/lib/python3/site-packages/pocket/text.py" in traits(one).paths
+
+
+def test_a_program_that_everybody_has_at_hand_says_nothing(roll):
+    assert contrast([roll("odd", *WORK, "wc -l pocket/text.py -> 3"), *others(roll)]) == {}
+    (finding,) = contrast([roll("odd", *WORK, "gdb -p 1 -> "), *others(roll)])["odd"]
+    assert (finding.detector, finding.strength) == ("contrast_program", "weak")
+
+
+def test_one_of_many_rollouts_is_compared_with_some_of_all_of_them(roll):
+    found = contrast([*others(roll, 150), roll("odd", *WORK, patch="")])
+    assert detectors(found["odd"]) == {"contrast_no_change"}
