@@ -222,6 +222,28 @@ def tasks_import(source: Path, out: Path, repos: Path | None, *, check: bool, as
     return _transferred(asdict(report), out, as_json)
 
 
+def tasks_restore(folder: Path, *, offline: bool, as_json: bool) -> int:
+    """Exit code 1 where an environment cannot be made."""
+    from etude.studio.live import Live
+    from etude.synth.restore import restore_environments
+
+    store = TaskStore.open(folder)
+    with Live(f"etude tasks restore: {folder}", ["environments"]) as view:
+        found = restore_environments(store, fetch=not offline, say=_teller(view, "environments"))
+    if as_json:
+        print(json.dumps([asdict(each) for each in found]))
+        return 0 if all(each.ok for each in found) else 1
+    table = Table("environment", "tasks", "packages", "outcome")
+    for each in found:
+        table.add_row(each.digest[:12], str(each.num_tasks), str(len(each.packages)), each.outcome if each.ok else "not made")
+    show_table(table)
+    for each in found:
+        if not each.ok:
+            say(f"{each.digest[:12]}: {each.outcome}")
+    say(f"{folder}: {sum(each.ok for each in found)} of {len(found)} environments are there")
+    return 0 if all(each.ok for each in found) else 1
+
+
 def _teller(view: View, stage: str) -> Callable[[int, int, str], None]:
     """Tells a view about (done, total or 0, note)."""
     seen: int | None = None

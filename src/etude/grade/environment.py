@@ -57,23 +57,39 @@ def make_environment(requirements: Sequence[str], out: Path, *, under_test: Sequ
     return _fill(wheels, runner, out, under_test)
 
 
-def restore_environment(environment: Environment, out: Path, *, under_test: Sequence[str] = ()) -> None:
+def restore_environment(environment: Environment, out: Path, *, under_test: Sequence[str] = (), fetch: bool = False) -> None:
     """Make the folder of an environment again from its lock and the wheels that were kept; no network is needed.
 
-    UserError where a wheel is gone or changed, or what comes out is not the environment, as with another version of pytest.
+    `fetch`: wheels that are gone come from the package index, by their hash. UserError where the lock is gone, a wheel is gone or changed,
+    or what comes out is not the environment, as with another version of pytest.
     """
     lock = out / f"{environment.digest}.lock"
+    runner = runner_distributions()
+    more = sorted(set(environment.requirements) - set(_record(runner).requirements))
+    if not lock.is_file() and {text.partition("==")[0] for text in more} - {_normal(each.name) for each in runner}:
+        raise UserError(f"{lock} is missing, which names the wheels of {', '.join(more[:3])}; put it back, or build the tasks again")
     locked = re.findall(r"^# (\S+)\n.*--hash=sha256:(\w+)", lock.read_text("utf-8"), re.MULTILINE) if lock.is_file() else []
     wheels = [out / WHEELS / name for name, _ in locked]
+    if fetch and not all(wheel.is_file() for wheel in wheels):
+        _fetch(lock, out / WHEELS)
     for wheel, (_, wanted) in zip(wheels, locked, strict=True):
         if not wheel.is_file() or _sha256(wheel) != wanted:
             raise UserError(f"{wheel} is missing or was changed; build the tasks again, or put back the file with sha256 {wanted}")
-    made = _fill(wheels, runner_distributions(), out, under_test)
+    made = _fill(wheels, runner, out, under_test)
     if made.digest != environment.digest:
         other = sorted(set(made.requirements) ^ set(environment.requirements))
         raise UserError(
             f"the environment cannot be made here, as these differ: {', '.join(other)}; install the same pytest, or build again"
         )
+
+
+def _fetch(lock: Path, kept: Path) -> None:
+    """The lock's wheels from pip, in the folder `kept`. What pip cannot have is told by what is missing then."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--only-binary", ":all:", "--no-deps", "--require-hashes", "--find-links", str(kept))
+        kept.mkdir(exist_ok=True)
+        _pip("download", *options, "--dest", folder, "-r", str(lock))
+        _keep(sorted(Path(folder).iterdir()), kept)
 
 
 def _fill(wheels: Sequence[Path], runner: Sequence[Distribution], out: Path, under_test: Sequence[str]) -> Environment:
@@ -176,12 +192,15 @@ def _download(wanted: Sequence[str], runner: Sequence[Distribution], kept: Path)
             raise UserError(f"pip could not install {', '.join(wanted)} as wheels: {lines[-1].removeprefix('ERROR: ')}")
         kept.mkdir(exist_ok=True)
         names = {_normal(each.name) for each in runner}
-        wheels = [wheel for wheel in sorted(new.iterdir()) if _normal(wheel.name.partition("-")[0]) not in names]
-        for wheel in wheels:
-            beside = Path(tempfile.mkdtemp(prefix=".new.", dir=kept))  # whole or not at all
-            shutil.copyfile(wheel, beside / wheel.name).rename(kept / wheel.name)
-            beside.rmdir()
-        return [kept / wheel.name for wheel in wheels]
+        return _keep([wheel for wheel in sorted(new.iterdir()) if _normal(wheel.name.partition("-")[0]) not in names], kept)
+
+
+def _keep(wheels: Iterable[Path], kept: Path) -> list[Path]:
+    for wheel in wheels:
+        beside = Path(tempfile.mkdtemp(prefix=".new.", dir=kept))  # whole or not at all
+        shutil.copyfile(wheel, beside / wheel.name).rename(kept / wheel.name)
+        beside.rmdir()
+    return [kept / wheel.name for wheel in wheels]
 
 
 def _install(wheels: Sequence[Path], target: Path) -> None:
