@@ -47,6 +47,7 @@ class Harness:
     backend: Backend
     renderer: Renderer
     agent: AgentConfig
+    watched: Backend | None = None  # where the agent works, if its sandbox keeps a log; `backend` grades
 
 
 @dataclass(slots=True)
@@ -173,7 +174,7 @@ class _Field:
 def _open(job: Job, harness: Harness) -> _Open:
     task = job.task
     environment = harness.store.environment(task.environment)
-    sandbox = harness.backend.open(harness.store.workspace(task), environment=environment, limits=task.limits)
+    sandbox = (harness.watched or harness.backend).open(harness.store.workspace(task), environment=environment, limits=task.limits)
     agent = run_agent(
         task,
         sandbox,

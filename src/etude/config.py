@@ -273,7 +273,7 @@ class MonitorConfig:
     """Rollouts that got at their reward in another way than by solving the task."""
 
     enabled: bool = True
-    """Look at every rollout of training, at milliseconds a turn."""
+    """Look at every rollout of training, at milliseconds a turn; lay honeypots out and log what its sandbox opened and wrote."""
     consequence: Consequence = "mask"
     """Flagged ones are left out of the step (mask), punished where a detector proves it and else left out (penalise), or counted (none)."""
     threshold: float = 0.5
