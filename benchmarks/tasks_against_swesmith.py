@@ -175,7 +175,10 @@ def propose(workshop: Workshop, bug: Bug) -> Proposal:
     except (ValueError, Unreadable) as error:
         raise CutError(str(error)) from None
     old = workshop.index.sources[bug.path]
-    symbols = [definition for definition in old.definitions if definition.node.lineno == bug.line]
+    around = [definition for definition in old.definitions if definition.line <= bug.line <= definition.end_line]
+    if not around:
+        raise CutError(f"{bug.name} is in no definition of {bug.path}")
+    symbols = [max(around, key=lambda definition: definition.line)]  # a function inside another one is no definition of ours
     same = {d.qualname for d in old.definitions} <= {d.qualname for d in new.definitions}
     return propose_change(
         workshop,

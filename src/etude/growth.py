@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from etude import tree
 from etude.errors import EtudeError
 from etude.pool.entry import Change, Wish
@@ -22,12 +24,13 @@ from etude.records import decode
 from etude.sandbox.protocol import Backend
 from etude.split import difficulty_key, source_files
 from etude.store import TaskStore
+from etude.synth.options import Level
 from etude.synth.relevel import Reading, read_repository, relevel
 from etude.synth.workshop import Rejected
 from etude.types import Repo, Task
 
 Build = Callable[[Repo], None]
-Relevel = Callable[[Task, str, float], Task]  # the task with its instruction at that level, with that share of its tests shown
+Relevel = Callable[[Task, Level, float], Task]  # the task with its instruction at that level, with that share of its tests shown
 WRITTEN: tuple[Change, ...] = ("lower_level", "raise_level", "hide_tests", "show_tests")  # changes of the instruction alone
 SHARED = ("repos", "env")
 
@@ -80,7 +83,7 @@ class Growth:
             raise ValueError(f"{old.id} touches a file of a held-out task")
         level, share = old.level, old.visible_share
         if wish.change in ("lower_level", "raise_level"):
-            return self._relevel(old, wish.to, share)
+            return self._relevel(old, msgspec.convert(wish.to, Level), share)
         return self._relevel(old, level, float(wish.to))
 
     def _as_hard(self, found: Task, old: Task | None, wish: Wish) -> Task:
@@ -174,7 +177,7 @@ def releveler(store: TaskStore, out: Path, backend: Backend) -> Relevel:
     """Writes tasks of `store` and `out` again, into `out`; a repository is parsed once."""
     readings: dict[str, Reading] = {}
 
-    def write(task: Task, level: str, visible_share: float) -> Task:
+    def write(task: Task, level: Level, visible_share: float) -> Task:
         if task.repo.digest not in readings:
             readings[task.repo.digest] = read_repository(task, store, backend)
         made = relevel(task, store, backend, level=level, visible_share=visible_share, known=readings[task.repo.digest])
