@@ -280,12 +280,19 @@ def own_settings(root: str) -> list[str]:
 
 
 def sender(fd: int, nonce: str) -> Send:
+    """Reports wait for what comes next, which is the start of another test or the end: without them a test that was started has failed."""
     owner = os.getpid()
+    waiting = bytearray()
 
     def send(event: list[Any]) -> None:
+        nonlocal waiting
         if os.getpid() != owner:  # a fork of this process that came back into pytest
             return
         line = f"{nonce} {json.dumps(event)}\n".encode()
+        if event[0] == "report":
+            waiting += line
+            return
+        line, waiting = bytes(waiting) + line, bytearray()
         with contextlib.suppress(OSError):  # the code under test closed it: no evidence, so nothing passes
             while line:
                 line = line[os.write(fd, line) :]
@@ -300,7 +307,8 @@ def environment_plugins(env: str) -> list[object]:
         found += [entry.load() for entry in distribution.entry_points if entry.group == "pytest11" and entry.name not in NEVER]
     if "hypothesis" in sys.modules or os.path.isdir(os.path.join(env, "hypothesis")):
         hypothesis = __import__("hypothesis")
-        hypothesis.settings.register_profile("etude", derandomize=True, deadline=None, database=None)
+        phases = [phase for phase in hypothesis.Phase if phase.name not in ("shrink", "explain")]  # that it fails is enough
+        hypothesis.settings.register_profile("etude", derandomize=True, deadline=None, database=None, phases=phases)
         hypothesis.settings.load_profile("etude")
     return found
 
@@ -510,6 +518,10 @@ class Reporter:
                 self.tracer.switch("<between>")
             if self.until == []:
                 item.session.shouldstop = "enough is known"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
+        return report.outcome, "", ""  # nobody watches a letter for each test
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -489,6 +489,24 @@ def test_what_was_read_of_an_environment_is_kept_on_disk(tree, needles, tmp_path
     assert len(Scanner(cache=tmp_path / "cache").scan(tree, needles, {"environment": env})) == 1
 
 
+def test_environments_share_what_was_read_of_equal_files(tree, needles, tmp_path):
+    shared = {"quorb/core.py": SOURCE, "quorb/core.zip": zipped(core=SOURCE), "other.py": "x = 1\n"}
+    one = lay(tmp_path / "one", shared)
+    two = lay(tmp_path / "two", {**shared, "sub/core.py": SOURCE, "sub/renamed.txt": SOURCE, "quorb/core.zip": b"no archive"})
+    cache = tmp_path / "cache"
+    Scanner(cache=cache).scan(tree, needles, {"environment": one})
+    warm, cold = (Scanner(cache=folder).scan(tree, needles, {"environment": two}) for folder in (cache, None))
+    assert warm == cold
+    assert [finding.path for finding in warm] == ["quorb/core.py", "sub/core.py", "sub/renamed.txt"]
+    for place in cache.iterdir():  # as if the shared files had held nothing
+        head, rest = place.read_bytes().split(b"\n", 1)
+        place.write_bytes(head + b"\n" + bytes(len(rest)))
+    (two / "new.py").write_text("")
+    told = Scanner(cache=cache).scan(tree, needles, {"environment": two})
+    assert told == ()  # they were not read again
+    assert Scanner(ScanLimits(depth=5), cache=cache).scan(tree, needles, {"environment": two}) == warm  # other limits read anew
+
+
 def test_bytecode_tells_where_every_single_name_survives(tree, scanner, tmp_path):
     """A stub keeps the names; what is gone is only how they were used."""
     kept = {"a.py": "def pick(rows, keys):\n    raise NotImplementedError\n\n\ndef other(out, key, row, append, get, zip):\n    pass\n"}

@@ -7,7 +7,8 @@ How telling a hit is depends on where it is. The agent's tree came from the repo
 of the plain sources is enough. In another folder a word may be an accident, so it takes a good part of a removed piece, or several
 names of it together that hardly any other file has.
 
-A Scanner reads each content once, whatever the number of tasks: what stays of a file are hashes. It may be used by many threads.
+A Scanner reads each content once, whatever the number of tasks: what stays of a file are hashes. Of the other folders they are kept on
+disk too, so that what two environments share is read once. It may be used by many threads.
 
 Not here: what is looked for (needles.py), what may be removed (scrub.py).
 """
@@ -23,6 +24,7 @@ from array import array
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from etude.grade.residue.leftovers import is_removable
@@ -31,7 +33,7 @@ from etude.grade.residue.unpack import ScanLimits, open_up
 from etude.grade.residue.words import features, hash_word, split
 
 WORKSPACE = "workspace"
-FORMAT = 1  # of what is kept on disk
+FORMAT = 2  # of what is kept on disk
 SHOWN = 5  # hits named in a finding
 OWN = {"definition": 1.0, "parameter": 0.5, "constant": 1.0, "name": 0.5, "word": 0.25, "lines": 0.5, "bytecode": 0.5}
 OTHER = {"definition": 0.4, "parameter": 0.25, "constant": 0.25, "name": 0.2, "word": 0.0, "lines": 0.0, "bytecode": 0.0}
@@ -70,14 +72,21 @@ class _Part:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    key: str  # of its content and name, see _key; "" where there is more to it
+    parts: list[_Part]  # of the content; the last one is of the name
+
+
 class Scanner:
     def __init__(self, limits: ScanLimits = ScanLimits(), *, cache: Path | None = None) -> None:
         """`cache`: a folder for what was read of the other folders; None: in memory only."""
         self.limits = limits
         self.cache = cache
-        self._contents: dict[tuple[bytes, str], list[_Part]] = {}
+        self._contents: dict[str, list[_Part]] = {}
         self._plain: dict[bytes, array[int]] = {}
-        self._folders: dict[Path, list[tuple[str, list[_Part]]]] = {}
+        self._folders: dict[Path, list[_File]] = {}
         self._lock = threading.Lock()  # one reads a folder, the others wait
 
     def needles(self, original: Path, cut: Path, *, but: Container[str] = ()) -> Needles:
@@ -87,8 +96,8 @@ class Scanner:
         """Sorted by place. The other folders are taken as unchanged while this Scanner lives."""
         keys = frozenset(needles.by_feature)
         found: list[Finding] = []
-        for path, parts in self._files(workspace):
-            found += _own_findings(path, parts, needles, keys)
+        for file in self._files(workspace, self._contents):
+            found += _own_findings(file, needles, keys)
         found += [
             _finding(
                 WORKSPACE,
@@ -117,20 +126,25 @@ class Scanner:
             self._plain[key] = array("Q", found)
         return data, set(self._plain[key])
 
-    def _folder(self, folder: Path) -> list[tuple[str, list[_Part]]]:
+    def _folder(self, folder: Path) -> list[_File]:
         with self._lock:
             if folder not in self._folders:
-                place = self.cache / f"residue-{_fingerprint(folder)}" if self.cache else None
+                place = self.cache / f"residue-{_fingerprint(folder, self.limits)}" if self.cache else None
                 known = _load(place) if place else None
                 if known is None:
-                    known = list(self._files(folder, remember=False))
+                    known = list(self._files(folder, self._kept()))
                     if place:
                         _save(place, known)
                 self._folders[folder] = known
             return self._folders[folder]
 
-    def _files(self, folder: Path, *, remember: bool = True) -> Iterator[tuple[str, list[_Part]]]:
-        """(path, parts) of everything below a folder, links not followed."""
+    def _kept(self) -> dict[str, list[_Part]]:
+        """What was read of all other folders."""
+        places = sorted(self.cache.glob("residue-*")) if self.cache and self.cache.is_dir() else []
+        return {file.key: file.parts[:-1] for place in places for file in _load(place) or () if file.key}
+
+    def _files(self, folder: Path, contents: dict[str, list[_Part]]) -> Iterator[_File]:
+        """Everything below a folder, links not followed. `contents`: what is known, by key; grows."""
         root = folder.resolve()
         todo = [root]
         while todo:
@@ -138,44 +152,44 @@ class Scanner:
             try:
                 entries = sorted(os.scandir(where), key=lambda entry: entry.name)
             except OSError as error:
-                yield _relative(where, root), [_problem(f"cannot be listed: {error.strerror}")]
+                yield _File(_relative(where, root), "", [_problem(f"cannot be listed: {error.strerror}")])
                 continue
             for entry in entries:
                 path = Path(entry.path)
                 name = _relative(path, root)
+                words = split(os.fsencode(entry.name))
+                of_name = _Part("", array("Q", map(hash_word, words)), "")
                 if entry.is_dir(follow_symlinks=False):
                     todo.append(path)
-                    if words := split(os.fsencode(entry.name)):
-                        yield name, [_Part("", array("Q", map(hash_word, words)), "")]
+                    if words:
+                        yield _File(name, "", [of_name])
                     continue
-                parts = list(self._file(path, name, root, remember))
-                yield name, [*parts, _Part("", array("Q", map(hash_word, split(os.fsencode(entry.name)))), "")]
+                key, parts = self._file(path, name, root, contents)
+                yield _File(name, key, [*parts, of_name])
 
-    def _file(self, path: Path, name: str, root: Path, remember: bool) -> Iterator[_Part]:
+    def _file(self, path: Path, name: str, root: Path, contents: dict[str, list[_Part]]) -> tuple[str, list[_Part]]:
         try:
             status = path.lstat()
             if stat.S_ISLNK(status.st_mode):
-                yield from _link(path, root)
-                return
+                return "", list(_link(path, root))
             if not stat.S_ISREG(status.st_mode):
-                yield _problem("is no regular file")
-                return
+                return "", [_problem("is no regular file")]
             if status.st_size > self.limits.file_bytes:
-                yield _problem(f"is larger than {self.limits.file_bytes >> 20} MiB")
-                return
+                return "", [_problem(f"is larger than {self.limits.file_bytes >> 20} MiB")]
             data = path.read_bytes()
         except OSError as error:
-            yield _problem(f"cannot be read: {error.strerror}")
-            return
+            return "", [_problem(f"cannot be read: {error.strerror}")]
+        key = self._key(path.name, data)
+        if key not in contents:
+            contents[key] = read_parts(path.name, data, self.limits)
         if name.endswith("objects/info/alternates") or (path.name == ".git" and data.startswith(b"gitdir:")):
-            yield _problem("points to git objects elsewhere")
-        key = (hashlib.sha256(data).digest(), path.name)
-        parts = self._contents.get(key)
-        if parts is None:
-            parts = read_parts(path.name, data, self.limits)
-            if remember:
-                self._contents[key] = parts
-        yield from parts
+            return "", [_problem("points to git objects elsewhere"), *contents[key]]
+        return key, contents[key]
+
+    def _key(self, name: str, data: bytes) -> str:
+        """Of all that read_parts is given."""
+        told = (hashlib.sha256(data).digest(), os.fsencode(name), repr(self.limits).encode(), _reader())
+        return hashlib.sha256(b"\0".join(told)).hexdigest()
 
 
 def scan(workspace: Path, needles: Needles, others: Mapping[str, Path] = {}, *, limits: ScanLimits = ScanLimits()) -> tuple[Finding, ...]:
@@ -209,9 +223,10 @@ def read_parts(name: str, data: bytes, limits: ScanLimits) -> list[_Part]:
     return parts
 
 
-def _own_findings(path: str, parts: list[_Part], needles: Needles, keys: frozenset[int]) -> list[Finding]:
+def _own_findings(file: _File, needles: Needles, keys: frozenset[int]) -> list[Finding]:
+    path = file.path
     found: list[tuple[set[int], Finding]] = []
-    for part in _merged(parts):
+    for part in _merged(file.parts):
         if part.problem:
             found.append((set(), _finding(WORKSPACE, path, part.inside, "unreadable", (), part.problem)))
         hits = keys.intersection(part.hashes)
@@ -230,18 +245,18 @@ def _covers(finding: Finding, hits: set[int], other: Finding, more: set[int]) ->
     return bool(hits) and hits <= more and other.inside.count("!") > finding.inside.count("!")
 
 
-def _other_findings(name: str, files: list[tuple[str, list[_Part]]], needles: Needles, keys: frozenset[int]) -> list[Finding]:
+def _other_findings(name: str, files: list[_File], needles: Needles, keys: frozenset[int]) -> list[Finding]:
     found: list[Finding] = []
     hits: list[tuple[str, str, list[Needle]]] = []
     spread: Counter[str] = Counter()
     names = Counter(needle.piece for needle in needles.by_feature.values() if OTHER[needle.kind])
-    for path, parts in files:
+    for file in files:
         seen: set[str] = set()
-        for part in _merged(parts):
+        for part in _merged(file.parts):
             if part.problem:
-                found.append(_finding(name, path, part.inside, "unreadable", (), part.problem))
+                found.append(_finding(name, file.path, part.inside, "unreadable", (), part.problem))
             if matched := [needles.by_feature[hit] for hit in keys.intersection(part.hashes)]:
-                hits.append((path, part.inside, matched))
+                hits.append((file.path, part.inside, matched))
                 seen |= {needle.text for needle in matched if needle.kind not in ROWS}
         spread.update(seen)
     for path, inside, matched in hits:
@@ -307,9 +322,15 @@ def _link(path: Path, root: Path) -> Iterator[_Part]:
         yield _problem(f"is a link that leaves the folder: {target!r}")
 
 
-def _fingerprint(folder: Path) -> str:
-    """Of names, sizes and times of the files."""
-    total = hashlib.sha256(str(FORMAT).encode())
+@cache
+def _reader() -> bytes:
+    """A digest of the code that reads: what another one has kept says nothing."""
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))).digest()
+
+
+def _fingerprint(folder: Path, limits: ScanLimits) -> str:
+    """Of names, sizes and times of the files, and of how they are read."""
+    total = hashlib.sha256(_reader() + repr(limits).encode())
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         total.update(os.fsencode(path.relative_to(folder)) + f"\0{status.st_mode} {status.st_size} {status.st_mtime_ns}\n".encode())
@@ -320,34 +341,34 @@ def _relative(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix()
 
 
-def _save(place: Path, files: list[tuple[str, list[_Part]]]) -> None:
-    head = json.dumps([FORMAT, [[path, [[part.inside, len(part.hashes), part.problem] for part in parts]] for path, parts in files]])
+def _save(place: Path, files: list[_File]) -> None:
+    listing = [[file.path, file.key, [[part.inside, len(part.hashes), part.problem] for part in file.parts]] for file in files]
     new = place.with_name(f".{place.name}.{os.getpid()}")
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with new.open("wb") as file:
-            file.write(head.encode() + b"\n")
-            for _, parts in files:
-                for part in parts:
-                    part.hashes.tofile(file)
+        with new.open("wb") as out:
+            out.write(json.dumps([FORMAT, listing]).encode() + b"\n")
+            for file in files:
+                for part in file.parts:
+                    part.hashes.tofile(out)
         new.replace(place)
     finally:
         new.unlink(missing_ok=True)
 
 
-def _load(place: Path) -> list[tuple[str, list[_Part]]] | None:
+def _load(place: Path) -> list[_File] | None:
     """None where there is nothing, or something else."""
     with contextlib.suppress(OSError, ValueError, EOFError, TypeError), place.open("rb") as file:
         version, listing = json.loads(file.readline())
         if version != FORMAT:
             return None
-        files: list[tuple[str, list[_Part]]] = []
-        for path, parts in listing:
+        files: list[_File] = []
+        for path, key, parts in listing:
             row: list[_Part] = []
             for inside, size, problem in parts:
                 hashes = array("Q")
                 hashes.fromfile(file, size)
                 row.append(_Part(inside, hashes, problem))
-            files.append((path, row))
+            files.append(_File(path, key, row))
         return files
     return None
