@@ -7,8 +7,10 @@ Not here: the runs (prove.py, workshop.py).
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from etude import tree
 from etude.grade.filter import Rules, make_rules, refusal
@@ -20,9 +22,9 @@ from etude.synth.options import Level
 from etude.synth.proposal import FEATURE_DELETION
 from etude.synth.prove import Proof
 from etude.synth.source import Definition
-from etude.synth.workshop import Baseline, Rejected, Workshop, write_tree
+from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 from etude.synth.write import words_of
-from etude.types import Environment, Limits, Symbol, Task
+from etude.types import Environment, Limits, Repo, Symbol, Task
 
 BANDS = ((40, "S"), (200, "M"), (1000, "L"))  # up to so many lines of gold
 WALL_S = (20.0, 60.0, 300.0, 900.0)  # a task's limit is the first that holds FACTOR runs of the suite: coarse, so that two builds agree
@@ -43,7 +45,10 @@ class Assembler:
         """Raises Rejected where the patches do not do exactly what was checked."""
         repo, proposal = self.workshop.repo, proof.proposal
         rules = self._rules(proof)
-        cut, gold = self._patches(proof, rules)
+        workshop = self.workshop
+        cut, gold = make_patches(
+            repo, workshop.original, workshop.files, proof.agent_tree, proof.changes, proof.source_changes, rules
+        )  # fmt: skip
         tests = _functions(self.baseline, proof.fail_to_pass)
         seen = observe(self.workshop, proof.hidden_tree, tests) if proposal.kind == BUG and not proposal.instruction else None
         text = proposal.instruction or instruction(
@@ -52,7 +57,7 @@ class Assembler:
         missing = missing_identifiers(self.workshop, proof, tests, self.words, text)
         if missing:
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
-        gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
+        gold_lines = lines_of(gold)
         what = proposal.mode if proposal.kind == FEATURE_DELETION else proposal.kind.partition("_")[0]
         parts = (repo.digest, what, *((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), cut)
         digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
@@ -72,8 +77,8 @@ class Assembler:
             visible_share=visible_share,
             origin=proposal.origin,
             protected=rules.protected,
-            limits=Limits(wall_s=next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1])),
-            band=next((band for lines, band in BANDS if gold_lines <= lines), "XL"),
+            limits=Limits(wall_s=wall_s_of(self.baseline.seconds)),
+            band=band_of(gold_lines),
             evidence={
                 **proposal.evidence,
                 "gold_lines": gold_lines,
@@ -85,9 +90,7 @@ class Assembler:
                 "cut_runs": proof.num_runs,
                 "gates": {
                     **proof.measured,
-                    "gold": {"runs": self.baseline.num_runs, "equals": "the original, byte by byte"},
-                    "empty_patch": {"score": 0, "known": "what is graded equals the hidden tree, byte by byte"},
-                    "identifiers": {"missing": 0},
+                    **derived(self.baseline.num_runs),
                 },
             },
         )
@@ -97,25 +100,53 @@ class Assembler:
         changed = proof.changes.keys() - proof.source_changes.keys()
         return replace(self.rules, protected=(*self.protected, *sorted(path for path in changed if refusal(path, self.rules) is None)))
 
-    def _patches(self, proof: Proof, rules: Rules) -> tuple[str, str]:
-        """Cut and gold. What the grader makes of gold must be the original, and of an empty patch the hidden tree."""
-        workshop, folder = self.workshop, proof.agent_tree.parent
-        original, work, solved, graded = workshop.original, folder / "work", folder / "solved", folder / "graded"
-        write_tree(workshop.files, {path: data for path, data in proof.changes.items() if path not in proof.source_changes}, solved)
-        cut, gold = tree.make_patch(original, proof.agent_tree), tree.make_patch(proof.agent_tree, solved)
-        tree.copy_tree(original, work)
-        tree.apply_patch(work, cut)
-        if tree.digest(work) != tree.digest(proof.agent_tree):
-            raise Rejected("the cut patch does not make the tree that was checked")
-        refused = prepare(graded, gold, start=work, original=original, rules=rules)
-        if refused:
-            raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
-        if tree.digest(graded) != workshop.repo.digest:
-            raise Rejected("grading the gold patch does not test the original")
-        left = {path: data for path, data in proof.changes.items() if refusal(path, rules) is None}  # the others are laid down again
-        if left != proof.source_changes:
-            raise Rejected("grading an empty patch does not test the tree that was checked")
-        return cut, gold
+
+def make_patches(
+    repo: Repo, original: Path, files: Mapping[str, Path], agent: Path, changes: Changes, source_changes: Changes, rules: Rules
+) -> tuple[str, str]:
+    """Cut and gold. What the grader makes of gold must be the original, and of an empty patch the hidden tree. Raises Rejected.
+
+    `agent`: the tree that the agent sees, made by `changes`; trees are made beside it.
+    """
+    work, solved, graded = agent.parent / "work", agent.parent / "solved", agent.parent / "graded"
+    write_tree(files, {path: data for path, data in changes.items() if path not in source_changes}, solved)
+    cut, gold = tree.make_patch(original, agent), tree.make_patch(agent, solved)
+    tree.copy_tree(original, work)
+    tree.apply_patch(work, cut)
+    if tree.digest(work) != tree.digest(agent):
+        raise Rejected("the cut patch does not make the tree that was checked")
+    refused = prepare(graded, gold, start=work, original=original, rules=rules)
+    if refused:
+        raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
+    if tree.digest(graded) != repo.digest:
+        raise Rejected("grading the gold patch does not test the original")
+    left = {path: data for path, data in changes.items() if refusal(path, rules) is None}  # the others are laid down again
+    if left != source_changes:
+        raise Rejected("grading an empty patch does not test the tree that was checked")
+    return cut, gold
+
+
+def derived(baseline_runs: int) -> dict[str, Any]:
+    """What make_patches and the check of names have shown."""
+    return {
+        "gold": {"runs": baseline_runs, "equals": "the original, byte by byte"},
+        "empty_patch": {"score": 0, "known": "what is graded equals the hidden tree, byte by byte"},
+        "identifiers": {"missing": 0},
+    }
+
+
+def lines_of(patch: str) -> int:
+    """Lines that it adds."""
+    return sum(line.startswith("+") and not line.startswith("+++ ") for line in patch.splitlines())
+
+
+def band_of(gold_lines: int) -> str:
+    return next((band for lines, band in BANDS if gold_lines <= lines), "XL")
+
+
+def wall_s_of(seconds: float) -> float:
+    """A task's limit, of the seconds that its suite takes."""
+    return next((wall for wall in WALL_S if FACTOR * seconds <= wall), WALL_S[-1])
 
 
 def protected_globs(workshop: Workshop) -> tuple[str, ...]:

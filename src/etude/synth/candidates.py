@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from etude.synth.groups import exclusive_sets, in_turns
 from etude.synth.names import Index, Key
 from etude.synth.source import Definition, FunctionNode, is_trivial
 
@@ -112,19 +113,12 @@ def is_trivial_key(functions: Mapping[Key, Definition], key: Key) -> bool:
 
 def _sets(index: Index, functions: Mapping[Key, Definition], small: Mapping[Key, frozenset[str]]) -> list[Candidate]:
     words = {key: index.unit_of(functions[key]).words for key in small}
-    found: list[Candidate] = []
-    for tests in dict.fromkeys(small.values()):
-        left = [functions[key] for key, owners in small.items() if owners <= tests]
-        while left:
-            group = [left.pop(0)]
-            for member in group:  # grows while it is read
-                near = [other for other in left if _hang_together(member, other, words)]
-                left = [other for other in left if other not in near]
-                group += near
-            reached = frozenset().union(*(small[member.key] for member in group))
-            if 2 <= len(group) <= MAX_SYMBOLS and reached == tests:
-                found.append(_candidate("set", group, tests))
-    return found
+
+    def near(one: Key, other: Key) -> bool:
+        return _hang_together(functions[one], functions[other], words)
+
+    groups = exclusive_sets(small, near, max_size=MAX_SYMBOLS)
+    return [_candidate("set", [functions[key] for key in group], tests) for group, tests in groups]
 
 
 def _hang_together(one: Definition, other: Definition, words: Mapping[Key, frozenset[str]]) -> bool:
@@ -165,12 +159,9 @@ def _candidate(kind: Kind, targets: Sequence[Definition], tests: frozenset[str])
 
 def _ordered(found: Iterable[Candidate]) -> list[Candidate]:
     """Without doubles and without what is too large, all kinds and files taking turns, public and small ones first."""
-    by_turn: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
-    seen: set[tuple[Key, ...]] = set()
-    for candidate in sorted(found, key=lambda c: (c.is_private, c.num_lines, KINDS.index(c.kind), [d.key for d in c.targets])):
-        keys = tuple(d.key for d in candidate.targets)
-        if keys not in seen and candidate.num_lines <= MAX_LINES:
-            seen.add(keys)
-            by_turn[candidate.kind, candidate.targets[0].path].append(candidate)
-    lanes = [by_turn[lane] for lane in sorted(by_turn, key=lambda lane: (KINDS.index(lane[0]), lane[1]))]
-    return [lane[turn] for turn in range(max(map(len, lanes), default=0)) for lane in lanes if turn < len(lane)]
+    return in_turns(
+        (candidate for candidate in found if candidate.num_lines <= MAX_LINES),
+        rank=lambda c: (c.is_private, c.num_lines, KINDS.index(c.kind), [d.key for d in c.targets]),
+        lane=lambda c: (KINDS.index(c.kind), c.targets[0].path),
+        same=lambda c: tuple(d.key for d in c.targets),
+    )

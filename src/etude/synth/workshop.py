@@ -150,27 +150,12 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
     progress(len(BASELINE), NUM_RUNS, "every file alone")
     alone = _file_by_file(workshop, runs[-1].collected)
     progress(NUM_RUNS, NUM_RUNS, "")
-    outcomes: dict[str, set[str]] = {}
-    for id in runs[-1].collected:
-        outcomes.setdefault(id, set()).add(alone.get(id, "missing"))
-    for run in runs:
-        for id in set(run.collected) - workshop.left_out:
-            outcomes.setdefault(id, set()).add(run.outcomes.get(id, "missing"))
-    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs)) - workshop.left_out
-    stable = frozenset(id for id, seen in outcomes.items() if seen == {"passed"} and id in everywhere)
-    if len(stable) < MIN_PASSING * len(outcomes):
-        first = min(id for id in outcomes if id not in stable)
-        message = next((run.messages[first] for run in runs if first in run.messages), "")
-        raise UserError(
-            f"the tests of {workshop.layout.name} fail: only {len(stable)} of {len(outcomes)} pass every time; "
-            f"first {first}{': ' + message if message else ''}"
-        )
-    dropped = {id: "/".join(sorted(seen)) for id, seen in outcomes.items() if id not in stable} | dict.fromkeys(workshop.left_out, "slow")
-    tests = {id: locate(workshop.index, id) for id in sorted(everywhere)}
+    collected, stable, dropped = stable_tests(workshop.layout.name, runs, workshop.left_out, alone)
+    tests = {id: locate(workshop.index, id) for id in sorted(collected)}
     return workshop, Baseline(
-        collected=everywhere,
+        collected=collected,
         stable=stable,
-        dropped=dict(sorted(dropped.items())),
+        dropped=dropped,
         imports=imports,
         broken=frozenset(error.split(": ")[0] for run in runs for error in run.collect_errors),
         tests=tests,
@@ -196,6 +181,32 @@ def _file_by_file(workshop: Workshop, ids: Iterable[str]) -> dict[str, str]:
             chosen = [id for file in files[start : start + share] for id in by_file[file]]
             outcomes |= workshop.run_in(sandbox, ids=chosen).outcomes
     return outcomes
+
+
+def stable_tests(
+    name: str, runs: Sequence[TestRun], left_out: frozenset[str], alone: Mapping[str, str] | None = None
+) -> tuple[frozenset[str], frozenset[str], dict[str, str]]:
+    """What every run collected, which of it passed every time, and what the others did instead. UserError where too few pass.
+
+    `alone`: outcomes of one more run, whose selection is its own.
+    """
+    outcomes: dict[str, set[str]] = {}
+    for run in runs:
+        for id in set(run.collected) - left_out:
+            outcomes.setdefault(id, set()).add(run.outcomes.get(id, "missing"))
+    for id in runs[-1].collected if alone is not None else ():
+        outcomes.setdefault(id, set()).add((alone or {}).get(id, "missing"))
+    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs)) - left_out
+    stable = frozenset(id for id, seen in outcomes.items() if seen == {"passed"} and id in everywhere)
+    if len(stable) < MIN_PASSING * len(outcomes):
+        first = min(id for id in outcomes if id not in stable)
+        message = next((run.messages[first] for run in runs if first in run.messages), "")
+        raise UserError(
+            f"the tests of {name} fail: only {len(stable)} of {len(outcomes)} pass every time; "
+            f"first {first}{': ' + message if message else ''}"
+        )
+    dropped = {id: "/".join(sorted(seen)) for id, seen in outcomes.items() if id not in stable} | dict.fromkeys(left_out, "slow")
+    return everywhere, stable, dict(sorted(dropped.items()))
 
 
 def slow_tests(durations: Mapping[str, float]) -> frozenset[str]:

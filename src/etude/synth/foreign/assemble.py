@@ -10,16 +10,14 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-from etude import tree
 from etude.grade.filter import make_rules, refusal
-from etude.grade.grader import prepare
 from etude.languages.protocol import Definition
-from etude.synth.assemble import BANDS, FACTOR, WALL_S
+from etude.synth.assemble import band_of, derived, lines_of, make_patches, wall_s_of
 from etude.synth.cut import Mode
 from etude.synth.foreign.candidates import Candidate
 from etude.synth.foreign.prove import Proof
 from etude.synth.foreign.workshop import Baseline, Workshop
-from etude.synth.workshop import Rejected, write_tree
+from etude.synth.workshop import Rejected
 from etude.types import Environment, Limits, Symbol, Task
 
 WORD = re.compile(r"[A-Za-z_$][\w$]*")
@@ -42,14 +40,17 @@ class Assembler:
     def assemble(self, candidate: Candidate, mode: Mode, proof: Proof) -> Task:
         """Raises Rejected where the patches do not do exactly what was checked."""
         repo = self.workshop.repo
-        cut, gold = self._patches(proof)
+        workshop = self.workshop
+        cut, gold = make_patches(
+            repo, workshop.original, workshop.files, proof.agent_tree, proof.changes, proof.source_changes, self.rules
+        )  # fmt: skip
         text = self._instruction(proof)
         missing = self._missing(proof, text)
         if missing:
             text = text.replace("\n\nEvery other", f"\n\nThe hidden tests also use these names: {_quoted(missing)}.\n\nEvery other")
         if self._missing(proof, text):
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
-        gold_lines = sum(line.startswith("+") and not line.startswith("+++ ") for line in gold.splitlines())
+        gold_lines = lines_of(gold)
         digest = hashlib.sha256("\0".join((repo.digest, mode, cut)).encode("utf-8", "surrogateescape")).hexdigest()
         definitions = sorted((*proof.removed, *proof.stubbed), key=lambda d: d.key)
         return Task(
@@ -65,12 +66,8 @@ class Assembler:
             mode=mode,
             language=self.workshop.project.language,
             protected=self.protected,
-            limits=Limits(
-                wall_s=next((wall for wall in WALL_S if FACTOR * self.baseline.seconds <= wall), WALL_S[-1]),
-                memory_mb=MEMORY_MB,
-                processes=128,
-            ),
-            band=next((band for lines, band in BANDS if gold_lines <= lines), "XL"),
+            limits=Limits(wall_s=wall_s_of(self.baseline.seconds), memory_mb=MEMORY_MB, processes=128),
+            band=band_of(gold_lines),
             evidence={
                 "candidate": candidate.kind,
                 "gold_lines": gold_lines,
@@ -80,34 +77,9 @@ class Assembler:
                 "lost": list(proof.lost),
                 "baseline_runs": self.baseline.num_runs,
                 "cut_runs": proof.num_runs,
-                "gates": {
-                    **proof.measured,
-                    "gold": {"runs": self.baseline.num_runs, "equals": "the original, byte by byte"},
-                    "empty_patch": {"score": 0, "known": "what is graded equals the hidden tree, byte by byte"},
-                    "identifiers": {"missing": 0},
-                },
+                "gates": {**proof.measured, **derived(self.baseline.num_runs)},
             },
         )
-
-    def _patches(self, proof: Proof) -> tuple[str, str]:
-        workshop, folder = self.workshop, proof.agent_tree.parent
-        original, work, solved, graded = workshop.original, folder / "work", folder / "solved", folder / "graded"
-        sources = set(workshop.project.sources)
-        write_tree(workshop.files, {path: data for path, data in proof.changes.items() if path not in sources}, solved)
-        cut, gold = tree.make_patch(original, proof.agent_tree), tree.make_patch(proof.agent_tree, solved)
-        tree.copy_tree(original, work)
-        tree.apply_patch(work, cut)
-        if tree.digest(work) != tree.digest(proof.agent_tree):
-            raise Rejected("the cut patch does not make the tree that was checked")
-        refused = prepare(graded, gold, start=work, original=original, rules=self.rules)
-        if refused:
-            raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
-        if tree.digest(graded) != workshop.repo.digest:
-            raise Rejected("grading the gold patch does not test the original")
-        left = {path: data for path, data in proof.changes.items() if refusal(path, self.rules) is None}
-        if left != proof.source_changes:
-            raise Rejected("grading an empty patch does not test the tree that was checked")
-        return cut, gold
 
     # -- instruction
 

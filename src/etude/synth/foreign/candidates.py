@@ -7,13 +7,13 @@ run only in the tests of one of them and hang together by name or class), file (
 Not here: whether a cut holds (prove.py).
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from etude.languages.protocol import Code, Definition
 from etude.synth.foreign.workshop import Baseline, Key
+from etude.synth.groups import exclusive_sets, in_turns
 
 Kind = Literal["function", "class", "set", "file"]
 KINDS: tuple[Kind, ...] = ("set", "function", "class", "file")
@@ -33,6 +33,10 @@ class Candidate:
         first = self.targets[0]
         more = f" and {len(self.targets) - 1} more" if len(self.targets) > 1 else ""
         return f"{first.path}:{first.line} {first.qualname}{more}"
+
+    @property
+    def is_private(self) -> bool:
+        return all(d.name.startswith(("_", "#")) for d in self.targets)
 
     @property
     def largest(self) -> Definition:
@@ -79,19 +83,12 @@ def _group(
 def _sets(codes: Sequence[Code], known: Mapping[Key, Definition], small: Mapping[Key, frozenset[str]]) -> list[Candidate]:
     data = {code.path: code.data for code in codes}
     texts = {key: data[key[0]][known[key].start : known[key].end] for key in small}
-    found: list[Candidate] = []
-    for tests in dict.fromkeys(small.values()):
-        left = [known[key] for key, owners in small.items() if owners <= tests]
-        while left:
-            group = [left.pop(0)]
-            for member in group:  # grows while it is read
-                near = [other for other in left if _hang_together(member, other, texts)]
-                left = [other for other in left if other not in near]
-                group += near
-            reached = frozenset().union(*(small[member.key] for member in group))
-            if 2 <= len(group) <= MAX_SYMBOLS and reached == tests:
-                found.append(_candidate("set", group, tests))
-    return found
+
+    def near(one: Key, other: Key) -> bool:
+        return _hang_together(known[one], known[other], texts)
+
+    groups = exclusive_sets(small, near, max_size=MAX_SYMBOLS)
+    return [_candidate("set", [known[key] for key in group], tests) for group, tests in groups]
 
 
 def _hang_together(one: Definition, other: Definition, texts: Mapping[Key, bytes]) -> bool:
@@ -105,17 +102,9 @@ def _candidate(kind: Kind, targets: Iterable[Definition], tests: frozenset[str])
 
 
 def _ordered(found: Iterable[Candidate]) -> list[Candidate]:
-    by_turn: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
-    seen: set[tuple[Key, ...]] = set()
-
-    def rank(candidate: Candidate) -> tuple[object, ...]:
-        hidden = all(d.name.startswith(("_", "#")) for d in candidate.targets)
-        return hidden, candidate.num_lines, KINDS.index(candidate.kind), [d.key for d in candidate.targets]
-
-    for candidate in sorted(found, key=rank):
-        keys = tuple(d.key for d in candidate.targets)
-        if keys not in seen and candidate.num_lines <= MAX_LINES:
-            seen.add(keys)
-            by_turn[candidate.kind, candidate.targets[0].path].append(candidate)
-    lanes = [by_turn[lane] for lane in sorted(by_turn, key=lambda lane: (KINDS.index(lane[0]), lane[1]))]
-    return [lane[turn] for turn in range(max(map(len, lanes), default=0)) for lane in lanes if turn < len(lane)]
+    return in_turns(
+        (candidate for candidate in found if candidate.num_lines <= MAX_LINES),
+        rank=lambda c: (c.is_private, c.num_lines, KINDS.index(c.kind), [d.key for d in c.targets]),
+        lane=lambda c: (KINDS.index(c.kind), c.targets[0].path),
+        same=lambda c: tuple(d.key for d in c.targets),
+    )

@@ -18,13 +18,12 @@ from etude.grade.runner import BETWEEN, COLLECT, Order, TestRun, run_launch, run
 from etude.languages.edits import apply
 from etude.languages.protocol import Code, Edit, Language, Project, TestBlock, Unreadable
 from etude.sandbox.protocol import Backend, Sandbox
-from etude.synth.workshop import Rejected, slow_tests, write_tree
+from etude.synth.workshop import Rejected, slow_tests, stable_tests, write_tree
 from etude.types import Limits, Repo
 
 Key = tuple[str, int]  # of a definition or a test block: path, first byte
 BASELINE: tuple[tuple[Order, bool], ...] = (("plain", False), ("plain", True), ("reversed", True), ("shuffled", False), ("plain", False))
 SEED = 1
-MIN_PASSING = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,27 +116,15 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
                 workshop = replace(workshop, left_out=slow, chosen=tuple(sorted(set(runs[0].collected) - slow)) if slow else None)
         imports = workshop.importable(workshop.original, workshop.project.sources)
     progress(len(BASELINE), len(BASELINE), "")
-    outcomes: dict[str, set[str]] = {}
-    for run in runs:
-        for id in set(run.collected) - workshop.left_out:
-            outcomes.setdefault(id, set()).add(run.outcomes.get(id, "missing"))
-    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs)) - workshop.left_out
-    stable = frozenset(id for id, seen in outcomes.items() if seen == {"passed"} and id in everywhere)
-    if len(stable) < MIN_PASSING * len(outcomes):
-        first = min(id for id in outcomes if id not in stable)
-        message = next((run.messages[first] for run in runs if first in run.messages), "")
-        raise UserError(
-            f"the tests of {workshop.project.name} fail: only {len(stable)} of {len(outcomes)} pass every time; first {first}: {message}"
-        )
-    dropped = {id: "/".join(sorted(seen)) for id, seen in outcomes.items() if id not in stable} | dict.fromkeys(workshop.left_out, "slow")
+    collected, stable, dropped = stable_tests(workshop.project.name, runs, workshop.left_out)
     reached, fixed = _attribute(runs, stable, frozenset(keys))
     plain = [run.result.wall_s for run, (_, is_traced) in zip(runs, BASELINE, strict=True) if not is_traced]
     return workshop, Baseline(
-        collected=everywhere,
+        collected=collected,
         stable=stable,
-        dropped=dict(sorted(dropped.items())),
+        dropped=dropped,
         imports=imports,
-        blocks={id: _block(workshop, runs[0].places.get(id)) for id in sorted(everywhere)},
+        blocks={id: _block(workshop, runs[0].places.get(id)) for id in sorted(collected)},
         reached=reached,
         fixed=fixed,
         seconds=min(plain),
