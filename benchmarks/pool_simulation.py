@@ -12,6 +12,7 @@ logit harder.
 
 informative        share of groups, over the whole run
 last_quarter       the same over the last quarter of the steps: where a fixed set is used up
+worst_window       the least of every WINDOW steps in turn, of the mean over seeds; worst_single: of one seed
 skill              of the learner at the end (logits), start 0
 
     python -m benchmarks.pool_simulation [--quick] [--seeds N] [--steps N] [--plot FILE.svg]
@@ -42,6 +43,8 @@ TASKS = 240
 GAIN, TRANSFER = 0.025, 0.5
 YIELD = 0.6  # of wishes that a factory can fulfil
 STEPS, PER_STEP, GROUP = 160, 8, 8
+FRONTIER, FRONTIER_ONCE = 2, 4  # steps' worth of promising tasks that the pool keeps; where none is drawn twice
+WINDOW = 20  # steps, of which the least share is told
 WAYS = ("uniform", "pool, no growing", "pool", "pool, one epoch")
 
 
@@ -127,7 +130,7 @@ def simulate(
                 pool.record(name, step, solved, key=f"{step}/{name}")
             shares.append(statistics.fmean(float(len(set(solved)) > 1) for solved in played.values()))
             if way in ("pool", "pool, one epoch"):
-                pool.wish(step=step, can=CHANGES, target=4 * per_step)
+                pool.wish(step=step, can=CHANGES, target=(FRONTIER_ONCE if settings.max_draws == 1 else FRONTIER) * per_step)
                 _grow(pool, world, known)
                 pool.admit(step=step + 1)
         alarms = sum(len(one.alarms) for one in pool.view().tasks.values())
@@ -144,12 +147,18 @@ def _grow(pool: Pool, world: World, known: dict[str, Entry]) -> None:
             pool.fail(claim, "did not work out")
 
 
+def _windows(shares: Sequence[float]) -> list[float]:
+    return [statistics.fmean(shares[k : k + WINDOW]) for k in range(0, max(1, len(shares) - WINDOW + 1), WINDOW)]
+
+
 def rows_of(runs: dict[str, list[Run]]) -> list[dict[str, object]]:
     return [
         {
             "way": way,
             "informative": statistics.fmean(run.share() for run in found),
             "last_quarter": statistics.fmean(run.share(0.75) for run in found),
+            "worst_window": min(_windows([statistics.fmean(one) for one in zip(*(run.informative for run in found), strict=True)])),
+            "worst_single": min(min(_windows(run.informative)) for run in found),
             "worst_seed": min(run.share(0.75) for run in found),
             "best_seed": max(run.share(0.75) for run in found),
             "skill": statistics.fmean(run.skill for run in found),

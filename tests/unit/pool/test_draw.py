@@ -1,11 +1,12 @@
 """Draws: in proportion to what a task may teach, the same for the same seed, step and outcomes."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from etude.config import PoolConfig
-from etude.pool.draw import choose, uniform
+from etude.pool.draw import SHARPNESS, choose, uniform
 from etude.pool.entry import Entry, Outcome, outcome_of
 from etude.pool.view import look
 
@@ -40,14 +41,18 @@ def test_a_task_that_joins_does_not_reshuffle_the_others():
     assert [name for name in after if name != "new"] == list(before)[: len(after) - ("new" in after)]
 
 
-def test_even_tasks_come_more_often_than_nearly_solved_ones_and_retired_ones_never():
+@pytest.mark.parametrize(("max_draws", "power", "solved"), [(0, SHARPNESS, 6), (1, 1.0, 7)])
+def test_even_tasks_come_more_often_than_others_much_more_where_they_may_come_again(max_draws, power, solved):
     entries = [entry("even"), entry("nearly"), entry("retired")]
-    outcomes = [*(group("even", 1, 4, k) for k in range(4)), *(group("nearly", 1, 7, k) for k in range(4)), group("retired", 1, 8)]
-    view = seen(entries, outcomes, stale_share=0.0)
+    outcomes = [group("even", 1, 4), group("nearly", 1, solved), group("retired", 1, 8)]
+    known = seen(entries, outcomes, stale_share=0.0)
+    tasks = {name: replace(one, draws=0) for name, one in known.tasks.items()}  # so that all may come in either case
+    view = replace(known, tasks=tasks, settings=PoolConfig(max_draws=max_draws, stale_share=0.0))
     drawn = Counter(choose(view, 1, seed=0, step=step).tasks[0] for step in range(400))
-    weights = [view.tasks[name].learnability + 0.01 for name in ("even", "nearly")]
+    weights = [(view.tasks[name].learnability + 0.01) ** power for name in ("even", "nearly")]
     assert set(drawn) == {"even", "nearly"}
     assert drawn["even"] / 400 == pytest.approx(weights[0] / sum(weights), abs=0.07)
+    assert weights[0] / sum(weights) < 0.95
 
 
 def test_a_share_goes_to_what_was_not_seen_for_long():
