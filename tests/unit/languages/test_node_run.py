@@ -48,6 +48,14 @@ def test_a_chosen_child_runs_with_its_parent_and_without_its_sister(run_node):
     assert run.outcomes == {"test/a.test.js::parent > one": "passed"}
 
 
+def test_what_runs_inside_a_chosen_test_is_a_part_of_it_and_not_reported(run_node):
+    text = HEAD + "test('parent', async (t) => { await t.test('one', () => {}); await t.test('two', () => {}) })\ntest('other', () => {})\n"
+    run = run_node({"test/a.test.js": text}, ids=["test/a.test.js::parent", "test/a.test.js::parent > one"])
+    assert run.outcomes == {"test/a.test.js::parent": "passed", "test/a.test.js::parent > one": "passed"}
+    broken = text.replace("'two', () => {}", "'two', () => { throw new Error('no') }")
+    assert run_node({"test/a.test.js": broken}, ids=["test/a.test.js::parent"]).outcomes == {"test/a.test.js::parent": "failed"}
+
+
 def test_a_file_that_cannot_be_loaded_is_an_error_and_others_still_run(run_node):
     run = run_node({"test/a.test.js": "require('node:test'); require('./missing')\n", "test/b.test.js": HEAD + "test('b', () => {})\n"})
     assert run.outcomes == {"test/b.test.js::b": "passed"}

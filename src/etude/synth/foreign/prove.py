@@ -140,6 +140,7 @@ class _Trial:
         left = self.baseline.stable - self.gone
         if not left:
             raise Rejected("no other test is left")
+        self.selection(fail_to_pass | left)
         self.measured["pass_to_pass"] = {"runs": self.rounds, "tests": len(left)}
         self.measured["fail_to_pass"] = {"runs": 2, "tests": len(fail_to_pass)}
         return Proof(
@@ -239,6 +240,17 @@ class _Trial:
         if lost:
             raise Rejected(f"{len(lost)} source files no longer load, first {lost[0]}")
         self.measured["import"] = {"files": len(wanted)}
+
+    def selection(self, chosen: frozenset[str]) -> None:
+        """The tests that a grading chooses pass without the others, in the original."""
+        if chosen != self.baseline.collected:
+            run = self.run(self.workshop.original, "plain", chosen)
+            if run.result.status != "exited":
+                raise _bad_end("the chosen tests", run)
+            if not run.passed(tuple(chosen)):
+                bad = sorted(id for id in chosen if run.outcomes.get(id) != "passed")
+                raise Rejected(f"{len(bad)} tests need others that are not graded{f', first {bad[0]}' if bad else ''}")
+        self.measured["selection"] = {"tests": len(chosen), "of": len(self.baseline.collected)}
 
     def leftovers(self) -> None:
         needles = self.scanner.needles(self.workshop.original, self.agent, but=frozenset(self.workshop.project.tests))
