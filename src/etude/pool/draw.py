@@ -7,7 +7,8 @@ The weight of a task is, with E = E[p(1-p)] and staleness = versions since its l
 so that a share rho of the weight re-measures what was not seen for long. It is multiplied by the score of the task's arm (arms.py). (Taking
 the best arm first and a task of it then, as a plain bandit would, draws whatever the arm has left: fewer informative groups in the
 simulation.) The posteriors of a policy that learns stay wide, so the E of the best tasks is hardly above that of one nobody has tried; the
-power brings the best to the front. Where no task comes twice nothing is known of one but its arm: there the power loses informative groups.
+power brings the best to the front. Where no task comes twice nothing is known of one but its arm: there the power gains nothing by the
+simulation, and an arm that had bad luck would never be tried again.
 
 Before that, a share of the groups goes to the stock of unsolved tasks, longest untried first. No task comes twice in a step.
 With `oversample` above 1 more tasks follow, until as many groups can be expected to be informative as were asked for, or the factor
