@@ -49,6 +49,34 @@ def test_source_files_may_enter(rules: Rules, path: str) -> None:
         ("conftest.py", "conftest.py steers the tests"),
         ("pkg/deep/conftest.py", "conftest.py steers the tests"),
         ("pkg/Conftest.py", "conftest.py steers the tests"),
+        *((f"pkg/{name}", "conftest.py steers the tests") for name in ("CONFTEST.py", "conftest/__init__.py", "conftest.pyi")),
+        *(
+            (f"pkg/{name}", "configuration")
+            for name in ("package.json", "PACKAGE.JSON", "vitest.config.mts", "vitest.workspace.ts", "tsconfig.json")
+        ),
+        *(
+            (f"pkg/{name}", "configuration")
+            for name in ("jest.config.js", "jest.setup.ts", "vite.config.js", "babel.config.cjs", "node.config.json")
+        ),
+        *((f"pkg/{name}", "configuration") for name in ("pom.xml", "build.gradle.kts", "junit-platform.properties", "maven-surefire.xml")),
+        ("pkg/META-INF/services/org.junit.platform.launcher.TestExecutionListener", "is found by a class path without being named"),
+        ("pkg/meta-inf/MANIFEST.json", "is found by a class path without being named"),
+        *(
+            (f"pkg/{name}", "test")
+            for name in ("a.test.ts", "a.spec.js", "a-test.mjs", "__tests__/a.js", "__mocks__/fs.js", "__snapshots__/a.json")
+        ),
+        ("Tests/helper.py", "test"),
+        ("PKG/frozen/x.py", "protected by the task"),
+        ("pkg/SiteCustomize.py", "runs when Python starts"),
+        ("git~1/x.py", "hidden or version control file"),
+        ("Pytest.py", "hides a module of the standard library, the runner or a dependency"),
+        ("_pytest/x.py", "hides a module of the standard library, the runner or a dependency"),
+        ("iniconfig.py", "hides a module of the standard library, the runner or a dependency"),
+        ("pkg/loose/PLUGGY.py", "hides a module of the standard library, the runner or a dependency"),
+        ("pkg/\uff50ytest.py", "its name looks like 'pkg/pytest.py'"),
+        ("pkg/c\u043ere.py", "the names of new files are plain ASCII here"),
+        ("pkg/Core.py", "its name differs from an existing one by case alone"),
+        ("Pkg/new.py", "its name differs from an existing one by case alone"),
         ("pytest.ini", "configuration"),
         ("pkg/pytest.toml", "configuration"),
         ("tox.ini", "configuration"),
@@ -148,3 +176,12 @@ def test_a_test_cannot_be_moved_into_the_source_nor_the_source_into_tests(rules:
 )
 def test_content_is_text_of_a_sane_size(path: str, data: bytes, why: str | None) -> None:
     assert bad_content(path, data) == why
+
+
+@pytest.mark.parametrize(
+    ("cookie", "why"),
+    [("utf-8", None), ("latin-1", None), ("cp1252", None), ("utf_7", "utf_7"), ("unicode_escape", "unicode_escape"), ("rot13", "rot13")],
+)
+def test_sources_in_an_encoding_that_hides_what_they_say_stay_out(cookie: str, why: str | None) -> None:
+    reason = bad_content("pkg/core.py", f"# coding: {cookie}\nx = 1\n".encode())
+    assert reason == (why and f"written as {why}, which hides what it says")

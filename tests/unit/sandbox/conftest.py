@@ -12,6 +12,17 @@ import etude
 from etude.sandbox.bubblewrap import Bubblewrap
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "engine: needs Docker with an image of Python; left out unless asked for with -m engine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "engine" not in config.getoption("-m"):
+        left_out = [item for item in items if item.get_closest_marker("engine")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 def backend() -> Bubblewrap:
     return Bubblewrap()
