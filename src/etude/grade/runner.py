@@ -124,11 +124,13 @@ def run_tests(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A run of some tests while some files of the tree hold something else."""
+    """A run of some tests, while some files of the tree may hold something else."""
 
-    files: Mapping[str, bytes]  # path of an existing file -> its content in this run
-    ids: tuple[str, ...]
+    files: Mapping[str, bytes] = field(default_factory=dict)  # path of an existing file -> its content in this run
+    ids: tuple[str, ...] | None  # None: all
     paths: tuple[str, ...]  # of their files
+    order: Order = "plain"
+    seed: int = 0
     until: tuple[frozenset[str], ...] = ()  # enough is known as soon as a test of each of these does not pass; (): all are run
     wall_s: float = 60.0
 
@@ -139,12 +141,14 @@ def run_variants(sandbox: Sandbox, repo: Repo, variants: Sequence[Variant]) -> l
     After each the files are as they were and no other process is left; where that cannot be had the rest is not run. So there may be
     fewer runs than variants, and none where several ended with the sandbox itself: a single one has a run, in which nothing passed.
     """
-    shared = {"env": ENV, "roots": list(repo.import_roots), "order": "plain", "seed": 0, "trace": False, "carried": carried_sources()}
+    shared = {"env": ENV, "roots": list(repo.import_roots), "trace": False, "carried": carried_sources()}
     each = [
         {
             "files": {path: base64.b64encode(data).decode() for path, data in variant.files.items()},
-            "ids": list(variant.ids),
+            "ids": None if variant.ids is None else list(variant.ids),
             "paths": [path for path in variant.paths if is_test_path(path)],
+            "order": variant.order,
+            "seed": variant.seed,
             "until": [sorted(ids) for ids in variant.until],
             "wall_s": variant.wall_s,
         }

@@ -27,7 +27,7 @@ from typing import Any
 
 from etude.grade.grader import grade
 from etude.grade.residue import Scanner
-from etude.grade.runner import BETWEEN, COLLECT, TestRun, Variant, run_variants
+from etude.grade.runner import BETWEEN, COLLECT, TestRun, Variant
 from etude.store import TaskStore
 from etude.synth import edit, mutate
 from etude.synth.candidates import attribute
@@ -36,7 +36,6 @@ from etude.synth.edit import Edits
 from etude.synth.names import Key
 from etude.synth.proposal import Proposal
 from etude.synth.prove import Proof
-from etude.synth.reduce import path_of
 from etude.synth.source import Definition, FunctionNode, docstring
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 from etude.types import Task
@@ -196,29 +195,14 @@ class Gates:
         """For each group of changes together the tests that do not pass, at least one of each change that has any; None if pytest did
         not come to its end."""
         variants = [self.variant(private) for private in asked]
-        runs: list[TestRun] = []
-        while len(runs) < len(variants):
-            left = variants[len(runs) :]
-            for together in (left, left[:1]):
-                with replace(self.workshop, limits=replace(self.workshop.limits, wall_s=sum(each.wall_s for each in together))).open(
-                    self.original()
-                ) as sandbox:
-                    found = run_variants(sandbox, self.workshop.repo, together)
-                if found:
-                    break
-            runs += found
-            self.workshop.log.extend(["plain"] * len(found))
+        runs = self.workshop.run_together(self.original(), variants)
         return [not_passing(variant, run) for variant, run in zip(variants, runs, strict=True)]
 
     def variant(self, private: Mapping[_Change, frozenset[str]]) -> Variant:
         ids = frozenset().union(*private.values())
-        return Variant(
-            files={path: data for path, data in self.changed(tuple(private)).items() if data is not None},
-            ids=tuple(sorted(ids)),
-            paths=tuple(sorted({path_of(self.workshop.index, id) for id in ids})),
-            until=tuple(private.values()),
-            wall_s=FLOOR_S + SLOWDOWN * sum(self.baseline.durations.get(id, 0.0) for id in ids),
-        )
+        wall_s = FLOOR_S + SLOWDOWN * sum(self.baseline.durations.get(id, 0.0) for id in ids)
+        files = {path: data for path, data in self.changed(tuple(private)).items() if data is not None}
+        return self.workshop.variant(ids=ids, files=files, until=tuple(private.values()), wall_s=wall_s)
 
     def original(self) -> Path:
         """The original with its bytecode, written once. Nobody writes to it: a sandbox keeps its changes apart."""
@@ -248,11 +232,11 @@ def not_passing(variant: Variant, run: TestRun) -> frozenset[str] | None:
     """None if pytest did not come to its end. What was not run passes only where enough was known before."""
     if not run.complete:
         return None
-    collected = frozenset(run.collected)
-    failing = frozenset(id for id in variant.ids if id not in collected or run.outcomes.get(id, "passed") != "passed")
-    if all(ids & failing for ids in variant.until):
+    ids, collected = variant.ids or (), frozenset(run.collected)
+    failing = frozenset(id for id in ids if id not in collected or run.outcomes.get(id, "passed") != "passed")
+    if all(each & failing for each in variant.until):
         return failing
-    return frozenset(id for id in variant.ids if run.outcomes.get(id) != "passed")
+    return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
 
 
 def group_apart(changes: Sequence[_Change]) -> list[list[_Change]]:

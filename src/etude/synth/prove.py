@@ -150,7 +150,10 @@ class _Trial:
 
     def run_agent(self, order: Order) -> frozenset[str]:
         """The stable tests that fail in the agent's tree although they should be there and pass; all of them reach the feature."""
-        run = self.run(self.agent, order=order, imports=order == "plain")
+        return self.failing_agent(self.run(self.agent, order=order, imports=order == "plain"))
+
+    def failing_agent(self, run: TestRun) -> frozenset[str]:
+        """The same of a run that was."""
         self.expect_collected(run)
         self.expect(run, self.baseline.collected - self.gone)
         failing = frozenset(id for id in self.baseline.stable - self.gone if run.outcomes.get(id) != "passed")
@@ -175,17 +178,25 @@ class _Trial:
     def again(self, fail_to_pass: frozenset[str]) -> None:
         """The same in other orders."""
         importable = not {path_of(self.workshop.index, id) for id in fail_to_pass} <= self.unimportable
-        for order in self.orders:
-            failing = self.run_agent(order)
-            if failing:
-                raise Rejected(f"{len(failing)} tests fail in {order} order only, first {min(failing)}")
-            if importable:  # a file that cannot be imported has no order
-                passing = fail_to_pass - self.failing_hidden(fail_to_pass, order)
-                if passing:
-                    raise Rejected(f"{len(passing)} tests pass without it in {order} order, first {min(passing)}")
+        self.agent_again()
+        if importable:  # a file that cannot be imported has no order
+            self.hidden_again(fail_to_pass)
         runs = 1 + len(self.orders)
         self.measured["pass_to_pass"] = {"runs": runs, "tests": len(self.baseline.stable - self.gone)}
         self.measured["fail_to_pass"] = {"runs": runs if importable else 1, "tests": len(fail_to_pass), "importable": importable}
+
+    def agent_again(self) -> None:
+        for order, run in zip(self.orders, self.run_orders(self.agent), strict=True):
+            failing = self.failing_agent(run)
+            if failing:
+                raise Rejected(f"{len(failing)} tests fail in {order} order only, first {min(failing)}")
+
+    def hidden_again(self, fail_to_pass: frozenset[str]) -> None:
+        for order, run in zip(self.orders, self.run_orders(self.hidden, fail_to_pass), strict=True):
+            self.messages = {**run.messages, **self.messages}
+            passing = frozenset(id for id in fail_to_pass if run.outcomes.get(id) == "passed")
+            if passing:
+                raise Rejected(f"{len(passing)} tests pass without it in {order} order, first {min(passing)}")
 
     def note(self, failing: frozenset[str]) -> None:
         if not failing:
@@ -245,6 +256,11 @@ class _Trial:
                     raise Rejected(f"{len(lost)} modules no longer import, first {lost[0]}")
                 self.measured["import"] = {"modules": len(baseline.imports - removed)}
             return workshop.run_in(sandbox, order=order, ids=ids)
+
+    def run_orders(self, tree: Path, ids: frozenset[str] | None = None) -> list[TestRun]:
+        """A run in each other order, in one sandbox."""
+        self.num_runs += len(self.orders)
+        return self.workshop.run_together(tree, [self.workshop.variant(order=order, ids=ids) for order in self.orders])
 
     def proof(self, fail_to_pass: frozenset[str]) -> Proof:
         left = self.baseline.stable - self.gone

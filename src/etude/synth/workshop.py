@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from etude.errors import UserError
-from etude.grade.runner import Order, TestRun, run_tests
+from etude.grade.runner import Order, TestRun, Variant, run_tests, run_variants
 from etude.sandbox.protocol import ENV, Backend, Sandbox
 from etude.synth.discover import Layout
 from etude.synth.names import Index
@@ -117,10 +117,42 @@ class Workshop:
         wall_s: float | None = None,
     ) -> TestRun:
         self.log.append(order)
-        chosen = self.chosen if ids is None else tuple(sorted(ids))
-        paths = None if chosen is None else sorted({path_of(self.index, id) for id in chosen})
+        chosen, paths = self._selection(ids)
         wall_s = self.limits.wall_s if wall_s is None else wall_s
         return run_tests(sandbox, self.repo, ids=chosen, paths=paths, order=order, seed=SHUFFLE_SEED, trace=trace, wall_s=wall_s)
+
+    def _selection(self, ids: Iterable[str] | None) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+        """Ids and their files."""
+        chosen = self.chosen if ids is None else tuple(sorted(ids))
+        return chosen, self.repo.test_paths if chosen is None else tuple(sorted({path_of(self.index, id) for id in chosen}))
+
+    def variant(
+        self,
+        *,
+        order: Order = "plain",
+        ids: Iterable[str] | None = None,
+        files: Mapping[str, bytes] = {},
+        until: tuple[frozenset[str], ...] = (),
+        wall_s: float | None = None,
+    ) -> Variant:
+        """For run_together; what run_in is given."""
+        chosen, paths = self._selection(ids)
+        wall_s = self.limits.wall_s if wall_s is None else wall_s
+        return Variant(files=files, ids=chosen, paths=paths, order=order, seed=SHUFFLE_SEED, until=until, wall_s=wall_s)
+
+    def run_together(self, tree: Path, variants: Sequence[Variant]) -> list[TestRun]:
+        """One run of each, in as few sandboxes as can be."""
+        runs: list[TestRun] = []
+        while len(runs) < len(variants):
+            left = variants[len(runs) :]
+            for together in (left, left[:1]):
+                with self.open(tree) as sandbox:
+                    found = run_variants(sandbox, self.repo, together)
+                if found:
+                    break
+            runs += found
+        self.log.extend(variant.order for variant in variants)
+        return runs
 
     def importable(self, sandbox: Sandbox, modules: Iterable[str]) -> frozenset[str]:
         """Which modules can be imported, one after the other in one process."""
