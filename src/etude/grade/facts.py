@@ -105,7 +105,7 @@ def _run_gold(
     ids = (*task.fail_to_pass, *task.pass_to_pass)
     with backend.open(work, environment=store.environment(task.environment), limits=task.limits) as sandbox:
         asked = (*ids, *(id for each in laid for id in each.ids))
-        run = run_tests(sandbox, task.repo, ids=asked, wall_s=task.limits.wall_s, modules=modules)
+        run = run_tests(sandbox, task.repo, ids=asked, wall_s=task.limits.wall_s, modules=tuple(modules))
         if not run.complete or any(run.outcomes.get(id) != "passed" for id in ids):
             return None, run.result.wall_s
         judges, own = lay.changed_files(sandbox.changes(), laid_down, sources)

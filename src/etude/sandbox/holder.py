@@ -94,9 +94,7 @@ def serve(channel: socket.socket, config: Config, group: list[str], doors: list[
         channel.sendall(wire.pack(answer))
 
 
-def _answer(
-    channel: socket.socket, config: Config, group: list[str], doors: list[int], request: dict[str, Any], log: Log | None
-) -> Any:
+def _answer(channel: socket.socket, config: Config, group: list[str], doors: list[int], request: dict[str, Any], log: Log | None) -> Any:
     match request["do"]:
         case "run":
             before = log.begin() if log is not None else None
