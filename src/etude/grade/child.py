@@ -21,6 +21,7 @@ import configparser
 import contextlib
 import cProfile
 import gc
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -145,6 +146,8 @@ def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
 
 def run_variants(config: dict[str, Any], send: Send, new_send: Callable[[], Send], plugins: list[object]) -> None:
     """Each in a process forked from this one, which has imported nothing of the repository. Ends at the first that cannot be undone."""
+    for name in getattr(sys.modules["_pytest.config"], "default_plugins", ()):  # pytest imports them before it looks at the repository
+        importlib.import_module(f"_pytest.{name}")
     known = processes()
     gc.freeze()
     for number, variant in enumerate(config.pop("variants")):
