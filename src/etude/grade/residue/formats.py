@@ -1,9 +1,9 @@
-"""Files whose text is not plain: bytecode of Python and Java, pickles, SQLite databases. Read, never run or loaded.
+"""Files whose text is not plain: bytecode of Python, pickles, SQLite databases. Read, never run or loaded.
 
 In: the bytes of one file; out: the strings, byte strings and numbers in it, as bytes. ValueError where the file is not what it seems, after
 what could be read has come out.
 
-Not here: archives and compressed streams (unpack.py), git's objects (packs.py).
+Not here: archives and compressed streams (unpack.py), git's objects (packs.py), class files (classfile.py).
 """
 
 import contextlib
@@ -145,34 +145,6 @@ def _digits(data: bytes) -> bytes:
     if len(data) > 1000:
         return b""
     return str(sum(digit << (15 * n) for n, (digit,) in enumerate(struct.iter_unpack("<H", data)))).encode()
-
-
-def class_values(data: bytes) -> Iterator[bytes]:
-    """The constant pool of a Java class file: names, strings, numbers."""
-    try:
-        count, at, index = struct.unpack_from(">H", data, 8)[0], 10, 1
-        while index < count:
-            tag = data[at]
-            index += 1
-            if tag == 1:
-                size = struct.unpack_from(">H", data, at + 1)[0]
-                yield _slice(data, at + 3, size).replace(b"\xc0\x80", b"\0")
-                at += 3 + size
-            elif tag in (3, 4, 5, 6):
-                form = {3: ">i", 4: ">f", 5: ">q", 6: ">d"}[tag]
-                yield repr(struct.unpack_from(form, data, at + 1)[0]).encode()
-                at += 1 + struct.calcsize(form)
-                index += tag in (5, 6)  # these take two places
-            elif tag in (7, 8, 16, 19, 20):
-                at += 3
-            elif tag in (9, 10, 11, 12, 17, 18):
-                at += 5
-            elif tag == 15:
-                at += 4
-            else:
-                raise ValueError(f"class file that cannot be read: tag {tag} at byte {at}")
-    except (struct.error, IndexError):
-        raise ValueError("the class file ends too early") from None
 
 
 def is_pickle(data: bytes, name: str) -> bool:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Literal, Protocol
 
+from etude.grade.residue.classfile import method_words
 from etude.grade.residue.formats import code_names
 from etude.grade.residue.leftovers import is_leftover, is_plain, may_witness
 from etude.grade.residue.words import GRAM, hash_gram, hash_word, is_text, split
@@ -142,6 +143,8 @@ def make_needles(original: Path, cut: Path, reader: Reader, *, but: Container[st
             if feature not in survives:
                 code_counts[number] += 1
                 found.setdefault(feature, Needle(text=words, kind="bytecode", piece=number))
+        for word, text in _compiled(old, piece).items():
+            found.setdefault(hash_word(word), Needle(text=text, kind="definition", piece=number))
     pieces = tuple(
         RemovedPiece(path=piece.path, line=piece.line, name=_first_name(piece.text), grams=counts[number], code_grams=code_counts[number])
         for number, piece in enumerate(removed)
@@ -263,6 +266,13 @@ def _code_grams(files: Mapping[str, Path], removed: Sequence[_Removed]) -> list[
                 for number in touched[:1]:
                     found[number] |= _rows(names)
     return found
+
+
+def _compiled(files: Mapping[str, Path], piece: _Removed) -> dict[bytes, str]:
+    """What a class file says of the methods whose code was removed."""
+    if not piece.path.endswith(".java"):
+        return {}
+    return method_words(_text(piece.path, files[piece.path].read_bytes()), set(piece.lines))
 
 
 def bytecode_names(source: bytes, optimize: int) -> list[tuple[set[int], bytes]]:

@@ -33,7 +33,7 @@ from etude.grade.residue.unpack import ScanLimits, open_up
 from etude.grade.residue.words import features, hash_word, split
 
 WORKSPACE = "workspace"
-FORMAT = 2  # of what is kept on disk
+FORMAT = 3  # of what is kept on disk
 SHOWN = 5  # hits named in a finding
 OWN = {"definition": 1.0, "parameter": 0.5, "constant": 1.0, "name": 0.5, "word": 0.25, "lines": 0.5, "bytecode": 0.5}
 OTHER = {"definition": 0.4, "parameter": 0.25, "constant": 0.25, "name": 0.2, "word": 0.0, "lines": 0.0, "bytecode": 0.0}

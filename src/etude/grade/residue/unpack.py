@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from etude.grade.residue import formats, packs
+from etude.grade.residue.classfile import class_values
 from etude.grade.residue.words import BARRIER, is_text, views
 
 CLOSED = (  # what this Python has no reader for
@@ -130,7 +131,7 @@ def _values(name: str, data: bytes) -> Iterator[bytes] | None:
     if formats.is_pyc(data):
         return formats.pyc_values(data)
     if data.startswith(formats.JAVA) and (name.endswith(".class") or 45 <= int.from_bytes(data[6:8], "big") <= 90):
-        return formats.class_values(data)
+        return class_values(data)
     if data.startswith(formats.SQLITE):
         return formats.sqlite_values(data)
     if formats.is_pickle(data, name):
