@@ -190,7 +190,10 @@ def main() -> None:
         tasks = store.tasks()
         number = 2 if options.quick else options.tasks or len(tasks)
         tasks = tasks[:: max(1, len(tasks) // number)][:number]
-        rows, rejected, not_the_same, rewrites = [], [], [], 0
+        rows: list[dict[str, Any]] = []
+        rejected: list[str] = []
+        not_the_same: list[str] = []
+        rewrites = 0
         for task in tasks:
             rows.append(measure(task, store, backend))
             print(rows[-1], flush=True)

@@ -62,7 +62,8 @@ def renamed_locals(module: ast.Module, functions: Sequence[ast.FunctionDef], hel
 
 def reordered(module: ast.Module, functions: Sequence[ast.FunctionDef], helper: str) -> bool:
     done = False
-    for holder in [module, *(node for node in module.body if isinstance(node, ast.ClassDef))]:
+    holders: list[ast.Module | ast.ClassDef] = [module, *(node for node in module.body if isinstance(node, ast.ClassDef))]
+    for holder in holders:
         own = [each for each in holder.body if each in functions and isinstance(each, ast.FunctionDef) and not each.decorator_list]
         used_early = {
             node.id
