@@ -21,10 +21,11 @@ from etude.engine.protocol import Completion, Engine, Request
 from etude.engine.serve import serve
 from etude.errors import SandboxError
 from etude.grade.grader import grade
+from etude.grade.guards import ALWAYS, FIRST_SOLVE
 from etude.render import Renderer
 from etude.sandbox.protocol import Backend, Sandbox
 from etude.store import TaskStore
-from etude.types import Reward, Rollout, Task
+from etude.types import Flag, Reward, Rollout, Task
 
 log = logging.getLogger(__name__)
 
@@ -68,19 +69,24 @@ def shaped(reward: Reward, weight: float) -> Reward:
 
 
 def graded(rollout: Rollout, task: Task, harness: Harness) -> Rollout:
-    """The rollout with its reward. A lost sandbox, here or before, leaves it without one."""
+    """The rollout with its reward, a task's first solve with the ablation too. A lost sandbox, here or before, leaves it without one."""
     if rollout.status in ("sandbox_lost", "interrupted"):
         return rollout
     if not rollout.patch:  # the check has proved that the cut alone scores 0
         reward = Reward(total=0.0, solved=False, parts={"solved": 0.0, "fail_to_pass_share": 0.0})
         return replace(rollout, reward=reward)
+    solved_before = f"solved-{task.id}"
+    checks = ALWAYS if harness.store.cached(solved_before) else FIRST_SOLVE
     try:
-        verdict = grade(task, rollout.patch, store=harness.store, backend=harness.backend)
+        verdict = grade(task, rollout.patch, store=harness.store, backend=harness.backend, checks=checks)
     except SandboxError as error:
         return replace(rollout, error=f"not graded: {error}")
     if verdict.reward is None:
         return replace(rollout, error=f"not graded: {verdict.reason}")
-    return replace(rollout, reward=shaped(verdict.reward, harness.agent.shaping))
+    if verdict.solved:
+        harness.store.cache(solved_before, lambda folder: None)
+    flags = (Flag(detector=f"grader {verdict.guard}", turn=-1, evidence=verdict.reason),) if verdict.guard else ()
+    return replace(rollout, reward=shaped(verdict.reward, harness.agent.shaping), flags=(*rollout.flags, *flags))
 
 
 def collect(
