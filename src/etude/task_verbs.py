@@ -270,12 +270,14 @@ def _transferred(report: dict[str, Any], out: Path, as_json: bool) -> int:
     return 1 if report["refused"] else 0
 
 
-def tasks_grade(folder: Path, task: str, patch: str, *, as_json: bool) -> int:
+def tasks_grade(folder: Path, task: str, patch: str, *, ablation: bool, as_json: bool) -> int:
     from etude.grade.grader import grade
+    from etude.grade.guards import ALWAYS, FIRST_SOLVE
 
     store = TaskStore.open(folder)
     chosen = store.get(task)
-    verdict = grade(chosen, read_patch(patch), store=store, backend=checked_backend())
+    checks = FIRST_SOLVE if ablation else ALWAYS
+    verdict = grade(chosen, read_patch(patch), store=store, backend=checked_backend(), checks=checks)
     if as_json:
         print(json.dumps(asdict(verdict)))
     else:

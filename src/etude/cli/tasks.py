@@ -208,6 +208,7 @@ def grade(
     /,
     *,
     patch: Annotated[str, Parameter(allow_leading_hyphen=True, help="A diff file, or - for standard input.")],
+    ablation: Annotated[bool, Parameter(negative=(), help="If solved, also with the submitted bodies stubbed: tests must fail.")] = False,
     json: Json = False,
 ) -> None:
     """Grade anyone's diff: hidden tests in a fresh sandbox that receives the allowed source files only.
@@ -223,7 +224,7 @@ def grade(
     """
     from etude.task_verbs import tasks_grade
 
-    raise SystemExit(tasks_grade(folder, task, patch, as_json=json))
+    raise SystemExit(tasks_grade(folder, task, patch, ablation=ablation, as_json=json))
 
 
 @tasks.command
