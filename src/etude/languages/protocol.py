@@ -26,7 +26,7 @@ The events of a test process, one line each, the nonce, a space, JSON (the same 
 
 Ids are `path::title`, titles of nested groups joined by " > ". Tests with equal ids count as one, with the worst of their outcomes.
 
-Not here: any language (javascript/, java/; Python is synth/python.py), what is made of the edits (synth/foreign.py).
+Not here: any language (javascript/, java/; Python is synth/python.py), what is made of the edits (synth/foreign/).
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,7 +114,7 @@ class Code:
     definitions: tuple[Definition, ...]  # by start
     tests: tuple[TestBlock, ...]  # by start; empty in a source file
     words: frozenset[str]  # identifiers outside strings and comments
-    tree: Any  # the adapter's own
+    tree: Any  # the adapter's own; its `root` is a node of tree-sitter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

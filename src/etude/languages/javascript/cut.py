@@ -5,7 +5,7 @@ imports elsewhere. A definition to which surviving code of a source refers is ke
 written: a local variable of the same name counts as a reference, and so does a member of the same name for a method, which errs on the
 side of keeping. Imports that nothing uses any more go.
 
-Not here: whether the rest still works (synth/foreign.py measures it).
+Not here: whether the rest still works (synth/foreign/ measures it).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
