@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one repeat")
     options = parser.parse_args()
     rollouts: Any = importlib.import_module("tests.exploits.rollouts")
-    attacks = [Attack(name=one.name, family=one.family, trajectory=one.trajectory) for one in rollouts.attacks()]
+    attacks = [Attack(name=one.attack, family=one.family, trajectory=one.attacked) for one in rollouts.pairs()]
     found = measure(rollouts.honest(), attacks, rollouts.HELD_OUT, repeats=1 if options.quick else REPEATS)
     rows = [{"family": name, **row} for name, row in found["families"].items()]
     report("monitor", rows, found)
