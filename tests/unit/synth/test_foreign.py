@@ -90,6 +90,20 @@ def test_a_repository_with_another_runner_is_refused_in_one_line(tmp_path, lay_d
         detect(lay_down(tmp_path, files))
 
 
+def test_a_source_that_is_only_named_like_a_test_is_a_source(tmp_path, lay_down):
+    files = {
+        "package.json": '{"name": "x", "type": "module"}',
+        "lib/index.js": "import { matches } from './test.js'\nexport const all = [matches]\n",
+        "lib/test.js": "export const matches = () => true\n",
+        "lib/spec.js": "export const unused = () => true\n",
+        "test/helper.js": "export const help = 1\n",
+        "test/a.js": "import { test } from 'node:test'\nimport { all } from '../lib/index.js'\ntest('a', () => all)\n",
+    }
+    project = detect(lay_down(tmp_path, files))
+    assert project.sources == ("lib/index.js", "lib/test.js")
+    assert (project.tests, project.support) == (("test/a.js",), ("lib/spec.js", "test/helper.js"))
+
+
 def test_a_python_repository_is_not_taken_for_javascript(tmp_path, lay_down):
     assert detect(lay_down(tmp_path, {"package.json": "{}", "pyproject.toml": "", "a.py": ""})) is None
 

@@ -7,6 +7,7 @@ Not here: installing them (environment.py).
 """
 
 import json
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,7 @@ RUNNER_CONFIGS = ("vitest.config", "vite.config")
 SPECIFIER = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire(?:\.resolve)?\s*\(\s*)(["'])([^"'\n]+)\1""")
 NODE_TEST = re.compile(r"""["']node:test["']""")
 VITEST = re.compile(r"""["']vitest["']""")
+RELATIVE = re.compile(r"""["'](\.{1,2}/[^"'\n]+)["']""")
 VITEST_DEFAULT = "vitest@^3.2.4"
 MAX_BYTES = 2**20
 OTHER_RUNNERS = ("jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "borp", "bun test")
@@ -48,6 +50,8 @@ def discover(folder: Path, name: str) -> Project | None:
     is_test = {path: _is_test_path(path) for path in texts}
     runner = _runner(manifest, [texts[path] for path in texts if is_test[path]], own)
     marker = VITEST if runner == "vitest" else NODE_TEST
+    for path in _only_named_so(texts, is_test, marker):
+        is_test[path] = False
     tests = [path for path in texts if is_test[path] and marker.search(texts[path])]
     if runner == "vitest" and not tests:  # its globals
         tests = [path for path in texts if is_test[path] and re.search(r"\.(test|spec)\.\w+$", path)]
@@ -123,6 +127,21 @@ def _is_test_path(path: str) -> bool:
     *folders, name = path.split("/")
     stem = name.rpartition(".")[0]
     return any(part in TEST_FOLDERS for part in folders) or bool(TEST_NAME.search(stem)) or stem == "test"
+
+
+def _only_named_so(texts: Mapping[str, str], is_test: Mapping[str, bool], marker: re.Pattern[str]) -> list[str]:
+    """lib/test.js, which the sources import and which tests nothing."""
+    wanted = {
+        _bare(posixpath.normpath(posixpath.join(posixpath.dirname(path), specifier)))
+        for path, text in texts.items()
+        if not is_test[path]
+        for specifier in RELATIVE.findall(text)
+    }
+    return [
+        path
+        for path, text in texts.items()
+        if is_test[path] and not _test_folder(path) and not marker.search(text) and _bare(path) in wanted
+    ]
 
 
 def _test_folder(path: str) -> str:
