@@ -38,6 +38,7 @@ from etude.synth.gates import Gates
 from etude.synth.kinds import FINDERS, Find
 from etude.synth.proposal import Idea, Made, propose_change, propose_cut
 from etude.synth.prove import _Trial
+from etude.synth.verdicts import graded_sample
 from etude.synth.workshop import Baseline, Workshop, measure_baseline
 from etude.types import Limits, Task
 
@@ -66,7 +67,7 @@ STEPS: Mapping[Callable[..., object], str] = {
     Gates.residue: "residue",
     Gates.inverse: "inverse",
     Gates.mutation: "mutation",
-    Gates.graded: "graded",
+    graded_sample: "graded",
     check_task: CHECK,
 }
 

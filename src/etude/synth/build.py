@@ -28,7 +28,7 @@ from etude.synth.assemble import Assembler
 from etude.synth.cut import CutError
 from etude.synth.discover import add_generated, discover
 from etude.synth.fetch import Fetched, fetch
-from etude.synth.gates import DoesNotMatter, Gates
+from etude.synth.gates import Gates
 from etude.synth.ground import Ground
 from etude.synth.kinds import FINDERS, Find
 from etude.synth.ledger import Ledger
@@ -37,6 +37,7 @@ from etude.synth.options import BuildOptions as BuildOptions
 from etude.synth.proposal import FEATURE_DELETION, Idea, Made, NotApplicable, Proposal, propose_cut
 from etude.synth.prove import prove_change
 from etude.synth.read import read_sources, without
+from etude.synth.verdicts import DoesNotMatter
 from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
 from etude.types import Limits, Repo, Task
 

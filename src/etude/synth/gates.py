@@ -4,7 +4,7 @@
     mutation     the hidden tests notice small wrong versions of the code that is gone: at least half of a sample
     residue      nothing in the agent's tree or beside it tells the removed code
     duplicate    no other repository of the pool has a task about the same code, by its syntax trees without docstrings
-    empty_patch  scored by the grader for one task in SAMPLE, derived for the others (assemble.py); so is gold
+    empty_patch  scored by the grader for one task in SAMPLE (verdicts.py), derived for the others (assemble.py); so is gold
 
 Inverse and mutation need many small runs. Changes of code that different tests reach share one: a test that reaches only one of the changed
 definitions speaks for that one, and the run ends when every change has a test that does not pass. What is not noticed there is asked again
@@ -17,7 +17,6 @@ Not here: the proof itself (prove.py), what counts as residue (grade/residue), m
 
 import ast
 import hashlib
-import shutil
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from etude.grade.grader import grade
 from etude.grade.residue import Scanner
 from etude.grade.runner import BETWEEN, COLLECT, TestRun, Variant
 from etude.store import TaskStore
@@ -33,29 +31,20 @@ from etude.synth import edit, mutate
 from etude.synth.candidates import attribute
 from etude.synth.cut import stub_targets
 from etude.synth.edit import Edits
+from etude.synth.groups import round_robin
 from etude.synth.names import Key
+from etude.synth.notice import MAX_TESTS, group_apart, own_tests
 from etude.synth.proposal import Proposal
 from etude.synth.prove import Proof
 from etude.synth.source import Definition, FunctionNode, docstring
+from etude.synth.verdicts import every_symbol_matters, graded_sample, mutants_are_noticed
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 from etude.types import Task
 
 MAX_RUNS = 12  # for the symbols of one task
 MAX_MUTANTS = 6
-MIN_MUTANTS = 4  # fewer say nothing about the tests
-MIN_SCORE = 0.5
-MAX_TESTS = 20  # that speak for one change in a shared run
-SAMPLE = 8  # one task in so many is graded
 FLOOR_S, SLOWDOWN = 10.0, 5.0  # a changed definition may loop: a run gets so many seconds and so many times its tests'
 MAX_FINDINGS = 3  # named in a reason
-
-
-class DoesNotMatter(Rejected):
-    """Some symbols are noticed by no hidden test."""
-
-    def __init__(self, message: str, left: tuple[Definition, ...]) -> None:
-        super().__init__(message)
-        self.left = left  # those that are
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +54,10 @@ class _Change:
     definition: Definition
     mutation: mutate.Mutation | None  # None: its body is stubbed
     tests: frozenset[str]  # hidden ones that reach it
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        return self.definition.path, self.definition.line, self.definition.end_line
 
 
 @dataclass
@@ -100,7 +93,7 @@ class Gates:
             "inverse": self.inverse(proof),
             "mutation": self.mutation(proof),
         }
-        graded = self.graded(task) if int(task.id[-8:], 16) % SAMPLE == 0 else {}
+        graded = graded_sample(task, self.store, self.workshop.backend, self.baseline.num_runs)
         gates = {**task.evidence["gates"], **measured, **graded}
         return replace(task, evidence={**task.evidence, "code_hash": code_hash(proof.proposal.symbols), "gates": gates})
 
@@ -122,11 +115,7 @@ class Gates:
         hidden = frozenset(proof.fail_to_pass)
         asked = [_Change(d, None, self.tests_of(d) & hidden) for d in symbols if stub_targets(self.workshop.index, [d])]
         noticed, runs = self.notice(asked)
-        lost = [change.definition for change in asked if noticed.get(change) is False]
-        if lost:
-            left = tuple(d for d in symbols if d not in lost)
-            raise DoesNotMatter(f"{len(lost)} of {len(symbols)} symbols matter to no hidden test, first {lost[0].qualname}", left)
-        return {"symbols": len(symbols), "matter": sum(noticed.values()), "not_asked": len(symbols) - len(noticed), "runs": runs}
+        return every_symbol_matters(symbols, {change.definition: seen for change, seen in noticed.items()}, runs)
 
     def mutation(self, proof: Proof) -> dict[str, Any]:
         hidden = frozenset(proof.fail_to_pass)
@@ -136,27 +125,7 @@ class Gates:
             source = self.workshop.index.sources[definition.path]
             if tests:
                 lanes.append([_Change(definition, each, tests) for each in mutate.mutants(source, definition, limit=MAX_MUTANTS)])
-        turns = [lane[turn] for turn in range(MAX_MUTANTS) for lane in lanes if turn < len(lane)]
-        noticed, runs = self.notice(turns[:MAX_MUTANTS])
-        killed = sum(noticed.values())
-        if len(noticed) >= MIN_MUTANTS and killed < MIN_SCORE * len(noticed):
-            raise Rejected(f"the hidden tests notice only {killed} of {len(noticed)} mutants")
-        return {"mutants": len(noticed), "noticed": killed, "runs": runs}
-
-    def graded(self, task: Task) -> dict[str, Any]:
-        try:
-            empty = grade(task, "", store=self.store, backend=self.workshop.backend)
-            gold = grade(task, task.gold, store=self.store, backend=self.workshop.backend)
-        finally:
-            shutil.rmtree(self.store.workspace(task))  # made for this; a task takes kilobytes
-        if empty.solved or "passed" in empty.fail_to_pass.values():
-            raise Rejected("the grader gives something for an empty patch")
-        if not gold.solved:
-            raise Rejected(f"the grader does not take gold: {gold.reason}")
-        return {
-            "empty_patch": {"score": 0, "known": "graded"},
-            "gold": {"runs": self.baseline.num_runs + 1, "equals": "the original, byte by byte", "known": "graded"},
-        }
+        return mutants_are_noticed(*self.notice(round_robin(lanes)[:MAX_MUTANTS]))
 
     # -- many small runs
 
@@ -237,33 +206,6 @@ def not_passing(variant: Variant, run: TestRun) -> frozenset[str] | None:
     if all(each & failing for each in variant.until):
         return failing
     return frozenset(id for id in ids if run.outcomes.get(id) != "passed")
-
-
-def group_apart(changes: Sequence[_Change]) -> list[list[_Change]]:
-    """Groups in which every change has tests of its own. Changes of definitions that overlap are never together."""
-    groups: list[list[_Change]] = []
-    for change in changes:
-        for group in groups:
-            trial = [*group, change]
-            if not any(_overlap(change.definition, other.definition) for other in group) and all(own_tests(trial).values()):
-                group.append(change)
-                break
-        else:
-            groups.append([change])
-    return groups
-
-
-def own_tests(group: Sequence[_Change]) -> dict[_Change, frozenset[str]]:
-    """For every change the tests that reach no other of the group."""
-    found: dict[_Change, frozenset[str]] = {}
-    for change in group:
-        others = frozenset().union(*(other.tests for other in group if other is not change))
-        found[change] = change.tests - others
-    return found
-
-
-def _overlap(one: Definition, other: Definition) -> bool:
-    return one.path == other.path and one.line <= other.end_line and other.line <= one.end_line
 
 
 def code_hash(symbols: Sequence[Definition]) -> str:

@@ -6,7 +6,7 @@ Not here: which definitions are free (candidates.py, foreign/candidates.py).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -41,5 +41,9 @@ def in_turns(
         if same(each) not in seen:
             seen.add(same(each))
             lanes[lane(each)].append(each)
-    ordered = [lanes[key] for key in sorted(lanes)]
-    return [one[turn] for turn in range(max(map(len, ordered), default=0)) for one in ordered if turn < len(one)]
+    return round_robin([lanes[key] for key in sorted(lanes)])
+
+
+def round_robin(lanes: Sequence[Sequence[C]]) -> list[C]:
+    """The first of each lane, then the second of each, and so on."""
+    return [lane[turn] for turn in range(max(map(len, lanes), default=0)) for lane in lanes if turn < len(lane)]

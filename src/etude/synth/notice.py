@@ -46,7 +46,7 @@ def notice(
         if runs >= max_runs:
             break
         runs += 1
-        private = own_tests(group)
+        private = {change: frozenset(sorted(tests)[:MAX_TESTS]) for change, tests in own_tests(group).items()}
         try:
             failed = failing(group, frozenset().union(*private.values()))
         except Void:
@@ -87,11 +87,11 @@ def group_apart(changes: Sequence[C]) -> list[list[C]]:
 
 
 def own_tests(group: Sequence[C]) -> dict[C, frozenset[str]]:
-    """For every change some of the tests that reach no other of the group."""
+    """For every change the tests that reach no other of the group."""
     found: dict[C, frozenset[str]] = {}
     for change in group:
         others = frozenset().union(*(other.tests for other in group if other is not change))
-        found[change] = frozenset(sorted(change.tests - others)[:MAX_TESTS])
+        found[change] = change.tests - others
     return found
 
 

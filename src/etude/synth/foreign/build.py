@@ -27,11 +27,12 @@ from etude.synth.cut import Mode
 from etude.synth.fetch import Fetched, fetch
 from etude.synth.foreign.assemble import MEMORY_MB, Assembler
 from etude.synth.foreign.candidates import Candidate, find_candidates, narrowed
-from etude.synth.foreign.gates import DoesNotMatter, Gates
+from etude.synth.foreign.gates import Gates
 from etude.synth.foreign.prove import Inapplicable, prove
 from etude.synth.foreign.turns import TimedOut, Turns
 from etude.synth.foreign.workshop import Baseline, Workshop, measure_baseline
 from etude.synth.ledger import Ledger
+from etude.synth.verdicts import DoesNotMatter
 from etude.synth.workshop import BASELINE_WALL_S, Rejected
 from etude.types import Environment, Limits, Repo, Task
 

@@ -3,7 +3,7 @@
     inverse      every symbol matters: with it alone stubbed, at least one hidden test fails
     mutation     the hidden tests notice small wrong versions of the code that is gone (languages/mutants.py): at least half of a sample
     duplicate    no other repository of the pool has a task about the same code, by its tokens without comments
-    empty_patch  scored by the grader for one task in SAMPLE, derived for the others (assemble.py); so is gold
+    empty_patch  scored by the grader for one task in SAMPLE (synth/verdicts.py), derived for the others (assemble.py); so is gold
 
 Residue is looked for in the proof. In: a Proof and its Task; out: the task with evidence. Raises Rejected, or DoesNotMatter.
 
@@ -11,12 +11,10 @@ Not here: the proof (prove.py), how many changes share a run (synth/notice.py).
 """
 
 import hashlib
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from etude.grade.grader import grade
 from etude.languages.edits import merged
 from etude.languages.mutants import Mutant, mutants
 from etude.languages.protocol import Code, Definition, Edit
@@ -25,21 +23,15 @@ from etude.store import TaskStore
 from etude.synth.foreign.candidates import Candidate
 from etude.synth.foreign.prove import Proof
 from etude.synth.foreign.workshop import Baseline, Workshop
-from etude.synth.gates import MAX_MUTANTS, MAX_RUNS, MIN_MUTANTS, MIN_SCORE, SAMPLE
+from etude.synth.gates import MAX_MUTANTS, MAX_RUNS
+from etude.synth.groups import round_robin
 from etude.synth.notice import Void, notice
+from etude.synth.verdicts import MIN_MUTANTS, every_symbol_matters, graded_sample, mutants_are_noticed
 from etude.synth.workshop import Rejected, write_tree
 from etude.types import Task
 
 MAX_TRIED = 2 * MAX_MUTANTS  # mutants that may turn out not to parse
 SLOW_S = 5.0  # where a run takes longer, MIN_MUTANTS are enough: each is a run
-
-
-class DoesNotMatter(Rejected):
-    """Some symbols are noticed by no hidden test."""
-
-    def __init__(self, message: str, left: tuple[Definition, ...]) -> None:
-        super().__init__(message)
-        self.left = left  # those that are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +77,7 @@ class Gates:
             "inverse": self.inverse(symbols, hidden),
             "mutation": self.mutation(symbols, hidden),
         }
-        graded = self.graded(task) if int(task.id[-8:], 16) % SAMPLE == 0 else {}
+        graded = graded_sample(task, self.store, self.workshop.backend, self.baseline.num_runs)
         gates = {**task.evidence["gates"], **measured, **graded}
         return replace(task, evidence={**task.evidence, "code_hash": code_hash(self.workshop.codes, candidate.targets), "gates": gates})
 
@@ -97,11 +89,7 @@ class Gates:
         stubs = {d: tuple(self.workshop.language.stub(self.workshop.codes[d.path], d)) for d in symbols}
         asked = [_Change(d, edits, self.tests_of(d) & hidden) for d, edits in stubs.items() if edits]
         noticed, runs = notice(asked, self.failing, max_runs=MAX_RUNS)
-        lost = [change.definition for change in asked if noticed.get(change) is False]
-        if lost:
-            left = tuple(d for d in symbols if d not in lost)
-            raise DoesNotMatter(f"{len(lost)} of {len(symbols)} symbols matter to no hidden test, first {lost[0].qualname}", left)
-        return {"symbols": len(symbols), "matter": sum(noticed.values()), "not_asked": len(symbols) - len(noticed), "runs": runs}
+        return every_symbol_matters(symbols, {change.definition: seen for change, seen in noticed.items()}, runs)
 
     def mutation(self, symbols: Sequence[Definition], hidden: frozenset[str]) -> dict[str, Any]:
         lanes: list[list[_Change]] = []
@@ -111,28 +99,8 @@ class Gates:
                 code = self.workshop.codes[definition.path]
                 found = mutants(code, definition, limit=MAX_TRIED)
                 lanes.append([_Change(definition, each.edits, tests) for each in found if self.parses(code, each)])
-        turns = [lane[turn] for turn in range(MAX_TRIED) for lane in lanes if turn < len(lane)]
         limit = MIN_MUTANTS if self.baseline.seconds > SLOW_S else MAX_MUTANTS
-        noticed, runs = notice(turns[:limit], self.failing, max_runs=MAX_RUNS)
-        killed = sum(noticed.values())
-        if len(noticed) >= MIN_MUTANTS and killed < MIN_SCORE * len(noticed):
-            raise Rejected(f"the hidden tests notice only {killed} of {len(noticed)} mutants")
-        return {"mutants": len(noticed), "noticed": killed, "runs": runs}
-
-    def graded(self, task: Task) -> dict[str, Any]:
-        try:
-            empty = grade(task, "", store=self.store, backend=self.workshop.backend)
-            gold = grade(task, task.gold, store=self.store, backend=self.workshop.backend)
-        finally:
-            shutil.rmtree(self.store.workspace(task))  # made for this; a task takes kilobytes
-        if empty.solved or "passed" in empty.fail_to_pass.values():
-            raise Rejected("the grader gives something for an empty patch")
-        if not gold.solved:
-            raise Rejected(f"the grader does not take gold: {gold.reason}")
-        return {
-            "empty_patch": {"score": 0, "known": "graded"},
-            "gold": {"runs": self.baseline.num_runs + 1, "equals": "the original, byte by byte", "known": "graded"},
-        }
+        return mutants_are_noticed(*notice(round_robin(lanes)[:limit], self.failing, max_runs=MAX_RUNS))
 
     # -- what they need
 
