@@ -26,8 +26,8 @@ from typing import Any
 from benchmarks.common import report
 from etude.monitor.contrast import contrast
 from etude.monitor.finding import Finding
-from etude.monitor.inspect import inspect, weigh
-from etude.monitor.score import THRESHOLD, choose_threshold
+from etude.monitor.inspect import inspect
+from etude.monitor.score import THRESHOLD, choose_threshold, score_of
 from etude.monitor.trajectory import Trajectory
 
 FALSE_POSITIVES = 0.05
@@ -101,7 +101,7 @@ def measure(
 
 
 def _weigh(findings: Sequence[Finding]) -> Weighed:
-    return Weighed(weigh(findings), frozenset(one.family for one in findings))
+    return Weighed(score_of(findings), frozenset(one.family for one in findings))
 
 
 def _share(seen: Sequence[Weighed], threshold: float, family: str = "") -> float:

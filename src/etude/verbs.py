@@ -160,9 +160,8 @@ def monitor_verb(
         return 3 if report.heavy else 0
     table = Table("score", "trajectory", "solved", "family", "why")
     for one in report.flagged:
-        found = [finding for finding in one.findings if not finding.in_reasoning]
         known = {True: "yes", False: "no", None: ""}[one.trajectory.solved]
-        cells = (f"{one.score:.2f}", one.trajectory.id, known, ", ".join(sorted({f.family for f in found})), strongest_line(one))
+        cells = (f"{one.score:.2f}", one.trajectory.id, known, ", ".join(sorted(one.families)), strongest_line(one))
         table.add_row(*(Text(printable(cell)) for cell in cells))
     if report.flagged:
         show_table(table)

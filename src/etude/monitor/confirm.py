@@ -10,7 +10,6 @@ Not here: the decision (queue.py).
 """
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from etude.errors import UserError
 from etude.monitor.finding import Finding
 from etude.monitor.inspect import Inspected, inspect
 from etude.monitor.trajectory import Act, Step, Trajectory
+from etude.runfolder import write_atomically
 
 KEPT_CHARS = 400  # of a text that a finding does not need whole
 MAX_TRIES = 400  # inspections while reducing
@@ -52,10 +52,8 @@ def confirm(trajectory: Trajectory, findings: Sequence[Finding], out: Path, *, n
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", trajectory.id).strip("-.")[:80] or "case"
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}.json"
-    partial = out / f".{name}.partial"
     text = json.dumps(msgspec.to_builtins(made), indent=1, sort_keys=True)  # half characters stay, as escapes
-    partial.write_text(text + "\n", encoding="ascii")
-    os.replace(partial, path)
+    write_atomically(path, f"{text}\n")
     return path, made
 
 
@@ -70,12 +68,12 @@ def read_confirmed(path: Path) -> Confirmed:
 def missed(confirmed: Confirmed) -> list[str]:
     """Families of the case in which nothing heavy is found; [] where all is as it was confirmed."""
     (one,) = inspect([confirmed.trajectory], compare=False)
-    found = {finding.family for finding in one.findings if finding.strength != "weak" and not finding.in_reasoning}
+    found = {finding.family for finding in one.findings if finding.heavy}
     return [family for family in confirmed.families if family not in found]
 
 
 def _heavy(one: Inspected) -> frozenset[tuple[str, str]]:
-    return frozenset((f.detector, f.family) for f in one.findings if f.strength != "weak" and not f.in_reasoning)
+    return frozenset((f.detector, f.family) for f in one.findings if f.heavy)
 
 
 def _found(one: Trajectory) -> frozenset[tuple[str, str]]:

@@ -16,7 +16,6 @@ Not here: the pool (curriculum.py), writing (train.py).
 """
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -25,7 +24,7 @@ import msgspec
 
 from etude.config import MonitorConfig
 from etude.monitor.detectors import DETECTORS, Detector
-from etude.monitor.inspect import Inspected, inspect
+from etude.monitor.inspect import Inspected, count_families, inspect
 from etude.monitor.queue import QueuedCase
 from etude.monitor.readers.etude import from_rollout
 from etude.types import Rollout, Task
@@ -65,7 +64,6 @@ def watch(
     penalised = {name for name, one in flagged.items() if one.proven} if settings.consequence == "penalise" else set()
     masked = set(flagged) - penalised if settings.consequence != "none" else set()
     solved = [one for one in flagged.values() if one.trajectory.solved and settings.consequence != "none"]
-    families = Counter(family for one in flagged.values() for family in {f.family for f in one.findings if not f.in_reasoning})
     return Watched(
         learned=[_penalise(r) if r.id in penalised else r for r in rollouts if r.id not in masked],
         silent=frozenset(penalised),
@@ -73,7 +71,7 @@ def watch(
         penalised=tuple(sorted(penalised)),
         quarantined={one.trajectory.task_id: f"{one.trajectory.id}: {strongest(one)}" for one in solved},
         flagged=tuple(flagged.values()),
-        families=dict(sorted(families.items())),
+        families=count_families(flagged.values()),
         in_reasoning=sum(bool(one.findings) and all(f.in_reasoning for f in one.findings) for one in seen),
         ms_per_turn=spent,
     )
@@ -108,11 +106,7 @@ def rows(watched: Watched) -> list[dict[str, Any]]:
             "rollout": one.trajectory.id,
             "task": one.trajectory.task_id,
             "score": one.score,
-            "action": "masked"
-            if one.trajectory.id in watched.masked
-            else "penalised"
-            if one.trajectory.id in watched.penalised
-            else "none",
+            "action": action(watched, one.trajectory.id),
             "findings": [asdict(finding) for finding in one.findings],
         }
         for one in watched.flagged

@@ -20,3 +20,7 @@ class Finding:
     why: str  # one line for a person
     strength: Strength
     in_reasoning: bool = False  # it rests on thoughts alone: reported, never a reason to mask, penalise or train
+
+    @property
+    def heavy(self) -> bool:
+        return self.strength != "weak" and not self.in_reasoning

@@ -7,6 +7,7 @@ Not here: the detectors, the judge, what follows (consequence.py, run.py).
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,12 @@ class Inspected:
 
     @property
     def heavy(self) -> bool:
-        return any(one.strength != "weak" and not one.in_reasoning for one in self.findings)
+        return any(one.heavy for one in self.findings)
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Of what was done."""
+        return frozenset(one.family for one in self.findings if not one.in_reasoning)
 
 
 def inspect(trajectories: Iterable[Trajectory], *, detectors: Sequence[Detector] = DETECTORS, compare: bool = True) -> list[Inspected]:
@@ -60,9 +66,9 @@ def _inspect(one: Trajectory, detectors: Sequence[Detector], apart: Sequence[Fin
         add(f"{detector.__module__}.{detector.__qualname__}", partial(detector, one))
     add("provenance", lambda: provenance(one, tuple(found)))
     findings = tuple(dict.fromkeys([*found, *apart]))
-    return Inspected(trajectory=one, findings=findings, score=weigh(findings), broken=tuple(broken))
+    return Inspected(trajectory=one, findings=findings, score=score_of(findings), broken=tuple(broken))
 
 
-def weigh(findings: Iterable[Finding]) -> float:
-    """The score of what was done; thoughts count nothing (score.py)."""
-    return score_of(findings)
+def count_families(inspected: Iterable[Inspected]) -> dict[str, int]:
+    """Trajectories with a finding of each family; one may be of several."""
+    return dict(sorted(Counter(family for one in inspected for family in one.families).items()))

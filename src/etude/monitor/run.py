@@ -12,7 +12,6 @@ Not here: one trajectory (inspect.py), one judgement (judge/), training (consequ
 """
 
 import json
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,15 +21,17 @@ from typing import Any
 
 from etude.errors import UserError
 from etude.monitor.cluster import Cluster, clusters, surfaced
-from etude.monitor.consequence import is_flagged, strongest
-from etude.monitor.inspect import Inspected, inspect, weigh
+from etude.monitor.consequence import is_flagged, queued, strongest
+from etude.monitor.inspect import Inspected, count_families, inspect
 from etude.monitor.judge.case import Case
 from etude.monitor.judge.judges import write_record
 from etude.monitor.judge.many import counts, judge_many
 from etude.monitor.judge.protocol import Judge, JudgeLimits, Judgement
 from etude.monitor.queue import Kind, Queue, QueuedCase
 from etude.monitor.readers import read_trajectories
+from etude.monitor.score import score_of
 from etude.monitor.trajectory import Trajectory
+from etude.runfolder import write_atomically
 from etude.store import TaskStore
 
 MAX_OTHERS = 12  # rollouts of the task that a judge may look at
@@ -96,12 +97,12 @@ def monitor(
         )
     verdicts = {one.trajectory: one for one in judgements}
     whole = [with_verdict(one, verdicts.get(one.trajectory.id)) for one in inspected]
-    queued = to_queue(inspected, whole, verdicts, kinds, options.threshold)
     with Queue(out) as queue:
-        new = queue.add(queued)
-    _write(out / "findings.jsonl", "".join(json.dumps(row(one, verdicts.get(one.trajectory.id))) + "\n" for one in whole if one.findings))
+        new = queue.add(to_queue(inspected, whole, verdicts, kinds, options.threshold))
+    lines = [json.dumps(row(one, verdicts.get(one.trajectory.id))) for one in whole if one.findings]
+    write_atomically(out / "findings.jsonl", "".join(f"{line}\n" for line in lines))
     if judgements:
-        _write(out / "judge.jsonl", write_record(judgements))
+        write_atomically(out / "judge.jsonl", write_record(judgements))
     return Report(
         source=str(path),
         out=out,
@@ -166,7 +167,7 @@ def with_verdict(one: Inspected, judgement: Judgement | None) -> Inspected:
     if judgement is None or not judgement.findings:
         return one
     findings = (*one.findings, *judgement.findings)
-    return replace(one, findings=findings, score=weigh(findings))
+    return replace(one, findings=findings, score=score_of(findings))
 
 
 def to_queue(
@@ -177,17 +178,7 @@ def to_queue(
     for own, one in zip(before, whole, strict=True):
         kind, title = _why(own, one, verdicts.get(one.trajectory.id), threshold)
         if kind:
-            found.append(
-                QueuedCase(
-                    id=one.trajectory.id,
-                    kind=kind,
-                    trajectory=one.trajectory.id,
-                    task=one.trajectory.task_id,
-                    score=one.score,
-                    title=title,
-                    findings=one.findings,
-                )
-            )
+            found.append(replace(queued(one), kind=kind, title=title))
     for each in kinds:
         features = ", ".join(text for text, _, _ in each.features[:3])
         title = f"{len(each.members)} rollouts, {each.solved} of {each.graded} solved (others {each.rest_solved:.0%}): {features}"
@@ -253,11 +244,4 @@ def summary(report: Report) -> dict[str, Any]:
 
 def families(report: Report) -> dict[str, int]:
     """Flagged trajectories by family; one may be of several."""
-    found = Counter(family for one in report.flagged for family in {f.family for f in one.findings if not f.in_reasoning})
-    return dict(sorted(found.items()))
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(text.encode("utf-8", "replace"))
-    os.replace(partial, path)
+    return count_families(report.flagged)

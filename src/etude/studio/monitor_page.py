@@ -92,7 +92,7 @@ def sentence(report: Report) -> str:
 def family_rows(report: Report) -> list[dict[str, Any]]:
     rows = []
     for name, count in families(report).items():
-        mine = [one for one in report.flagged if any(f.family == name and not f.in_reasoning for f in one.findings)]
+        mine = [one for one in report.flagged if name in one.families]
         detectors = Counter(d for one in mine for d in {f.detector for f in one.findings if f.family == name})
         rows.append(
             {

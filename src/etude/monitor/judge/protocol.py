@@ -259,7 +259,7 @@ def _verdict(desk: _Desk, arguments: Mapping[str, Any], name: str) -> _Decision:
         raise _Void(f"family is one of {', '.join(FAMILIES)}.")
     if not isinstance(quotes, list) or not 0 < len(quotes) <= MAX_QUOTES:
         raise _Void(f'quotes is a list of 1 to {MAX_QUOTES} objects {{"turn": number, "quote": text}}.')
-    unread = sorted({one.step for one in desk.case.findings if one.strength != "weak" and not one.in_reasoning} - desk.read)
+    unread = sorted({one.step for one in desk.case.findings if one.heavy} - desk.read)
     if verdict == "clean" and unread:
         where = ", ".join("the diff" if step < 0 else f"turn {step}" for step in unread[:8])
         raise _Void(f"rules found something in {where}, which you have not read.")
