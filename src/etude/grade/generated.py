@@ -66,20 +66,17 @@ def module_name(path: str, roots: Iterable[str]) -> str:
     return best
 
 
-def recorder(work: Path, repo: Repo, symbols: Sequence[Symbol]) -> dict[Path, bytes]:
-    """For every module of the feature's functions its file as it is, after a note-taker was written at its end."""
+def recorder(work: Path, repo: Repo, symbols: Sequence[Symbol]) -> None:
+    """Write a note-taker at the end of the files of the feature's functions."""
     names: dict[str, list[str]] = {}
     for symbol in symbols:
         if "." not in symbol.qualname and symbol.path.endswith(".py") and (work / symbol.path).is_file():
             names.setdefault(symbol.path, []).append(symbol.qualname)
-    before: dict[Path, bytes] = {}
     script = base64.b64encode(RECORD.encode()).decode()
     for path, own in sorted(names.items())[:MAX_FUNCTIONS]:
         asked = (module_name(path, repo.import_roots), sorted(set(own)), f"{WORK}/{NOTED}", MAX_NOTED)
         line = f"exec(__import__('base64').b64decode({script!r}), _etude := {{}}); _etude['note'](globals(), *{asked!r})\n"
-        before[work / path] = (work / path).read_bytes()
-        (work / path).write_bytes(before[work / path].rstrip() + b"\n" + line.encode())
-    return before
+        (work / path).write_bytes((work / path).read_bytes().rstrip() + b"\n" + line.encode())
 
 
 def noted(sandbox: Sandbox) -> list[Call]:
