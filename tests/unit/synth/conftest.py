@@ -2,8 +2,12 @@
 
 import pytest
 
+from etude.sandbox.bubblewrap import Bubblewrap
+from etude.store import TaskStore
+from etude.synth.build import BuildOptions, build_tasks
 from etude.synth.closure import Closure
 from etude.synth.cut import cut_sources, render
+from etude.synth.kinds import deletion
 from etude.synth.names import Index
 from etude.synth.reduce import reduce_tests
 from etude.synth.source import parse
@@ -48,3 +52,21 @@ def texts(changes):
 @pytest.fixture
 def repository():
     return Repository
+
+
+@pytest.fixture(scope="session")
+def build_chosen(tmp_path_factory, lay_down):
+    """(report, store) of a build with quick gates of the deletions whose names are wanted."""
+
+    def build(name, files, is_wanted):
+        folder = tmp_path_factory.mktemp(name)
+        report = build_tasks(
+            str(lay_down(folder / name, files)),
+            folder / "tasks",
+            options=BuildOptions(max_share=0.5, gates="quick"),
+            backend=Bubblewrap(),
+            finders={"feature_deletion": lambda *arguments: [idea for idea in deletion.find(*arguments) if is_wanted(idea.name)]},
+        )
+        return report, TaskStore.open(folder / "tasks")
+
+    return build

@@ -6,9 +6,6 @@ import pytest
 
 from etude.grade.grader import grade
 from etude.sandbox.bubblewrap import Bubblewrap
-from etude.store import TaskStore
-from etude.synth.build import BuildOptions, build_tasks
-from etude.synth.kinds import deletion
 from etude.tree import make_patch
 
 CONFTEST = '''\
@@ -120,21 +117,8 @@ TRIED = {
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, lay_down):
-    folder = tmp_path_factory.mktemp("plug")
-
-    def find(*arguments):
-        ideas = list(deletion.find(*arguments))
-        return [idea for idea in ideas if (idea.name.split()[0], idea.name.split()[-1]) in TRIED and " function " in idea.name]
-
-    report = build_tasks(
-        str(lay_down(folder / "plug", FILES)),
-        folder / "tasks",
-        options=BuildOptions(max_share=0.5, gates="quick"),
-        backend=Bubblewrap(),
-        finders={"feature_deletion": find},
-    )
-    return report, TaskStore.open(folder / "tasks")
+def built(build_chosen):
+    return build_chosen("plug", FILES, lambda name: (name.split()[0], name.split()[-1]) in TRIED and " function " in name)
 
 
 def of(store, name):

@@ -31,13 +31,10 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def gates(tmp_path_factory, backend):
+def gates(tmp_path_factory, backend, lay_down):
     """Of a workshop that is still open."""
     folder = tmp_path_factory.mktemp("together")
-    for path, text in FILES.items():
-        place = folder / "shop" / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+    lay_down(folder / "shop", FILES)
     found = []
 
     def find(workshop, baseline, options, made):

@@ -4,10 +4,8 @@ import pytest
 
 from etude.grade.grader import grade
 from etude.sandbox.bubblewrap import Bubblewrap
-from etude.store import TaskStore
 from etude.synth.build import BuildOptions, build_tasks
 from etude.synth.cut import CutError
-from etude.synth.kinds import deletion
 from etude.synth.reduce import hold, locate, reduce_tests
 
 MACHINES = """\
@@ -65,24 +63,11 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, lay_down):
-    folder = tmp_path_factory.mktemp("made")
+def built(build_chosen):
     modes = {"push": "stub", "pop": "remove", "peek": "remove", "size": "remove"}
-
-    def find(*arguments):
-        ideas = list(deletion.find(*arguments))
-        return [
-            idea for idea in ideas if any(f"{mode} function stack.py" in idea.name and name in idea.name for name, mode in modes.items())
-        ]
-
-    report = build_tasks(
-        str(lay_down(folder / "stack", FILES)),
-        folder / "tasks",
-        options=BuildOptions(max_share=0.5, gates="quick"),
-        backend=Bubblewrap(),
-        finders={"feature_deletion": find},
+    return build_chosen(
+        "stack", FILES, lambda idea: any(f"{mode} function stack.py" in idea and name in idea for name, mode in modes.items())
     )
-    return report, TaskStore.open(folder / "tasks")
 
 
 def of(store, name):
