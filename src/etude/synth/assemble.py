@@ -21,6 +21,7 @@ from etude.synth.observe import observe
 from etude.synth.options import Level
 from etude.synth.proposal import FEATURE_DELETION
 from etude.synth.prove import Proof
+from etude.synth.reduce import functions_of
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 from etude.synth.write import words_of
@@ -49,7 +50,7 @@ class Assembler:
         cut, gold = make_patches(
             repo, workshop.original, workshop.files, proof.agent_tree, proof.changes, proof.source_changes, rules
         )  # fmt: skip
-        tests = _functions(self.baseline, proof.fail_to_pass)
+        tests = functions_of(self.baseline.tests, self.baseline.holders, proof.fail_to_pass)
         seen = observe(self.workshop, proof.hidden_tree, tests) if proposal.kind == BUG and not proposal.instruction else None
         text = proposal.instruction or instruction(
             self.workshop, proof, tests, self.words, level=level, visible=visible_share, observed=seen
@@ -58,11 +59,9 @@ class Assembler:
         if missing:
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
         gold_lines = lines_of(gold)
-        what = proposal.mode if proposal.kind == FEATURE_DELETION else proposal.kind.partition("_")[0]
-        parts = (repo.digest, what, *((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), cut)
-        digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+        what = what_of(proposal.kind, proposal.mode)
         return Task(
-            id=f"{repo.name}-{what}-{proposal.slug}-{digest[:8]}",
+            id=f"{repo.name}-{what}-{proposal.slug}-{id_digest(repo, what, cut, level, visible_share)}",
             repo=repo,
             environment=self.environment,
             instruction=text,
@@ -126,6 +125,17 @@ def make_patches(
     return cut, gold
 
 
+def what_of(kind: str, mode: str) -> str:
+    """How an id calls it."""
+    return mode if kind == FEATURE_DELETION else kind.partition("_")[0]
+
+
+def id_digest(repo: Repo, what: str, cut: str, level: Level = "A", visible_share: float = 0.0) -> str:
+    """The end of an id."""
+    parts = (repo.digest, what, *((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), cut)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
 def derived(baseline_runs: int) -> dict[str, Any]:
     """What make_patches and the check of names have shown."""
     return {
@@ -156,12 +166,6 @@ def protected_globs(workshop: Workshop) -> tuple[str, ...]:
     globs = tuple(sorted(f"{folder}/*" for folder in folders))
     rules = make_rules(workshop.repo, workshop.files, protected=globs)
     return (*globs, *sorted(path for path in tests if refusal(path, rules) is None))
-
-
-def _functions(baseline: Baseline, ids: tuple[str, ...]) -> list[Definition]:
-    found = {test.key: test for id in ids if (test := baseline.tests.get(id)) is not None}
-    found |= {test.key: test for id in ids if id in baseline.holders for test in baseline.holders[id].functions}
-    return [found[key] for key in sorted(found)]
 
 
 def _symbol(definition: Definition) -> Symbol:

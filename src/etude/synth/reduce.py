@@ -10,7 +10,7 @@ Not here: which tests are the feature's (prove.py measures them).
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from etude.synth.closure import Closure, close, drop_empty_imports, unused_names
@@ -124,6 +124,19 @@ def hold(index: Index, node_id: str) -> Holder | None:
     else:
         return Holder(path=path, node=None, name="", prefix=f"{path}::", functions=())
     return Holder(path=path, node=node, name=top, prefix=f"{path}::{top}::", functions=functions)
+
+
+def behind(index: Index, node_ids: Iterable[str]) -> tuple[dict[str, Definition | None], dict[str, Holder]]:
+    """The function behind each test, and what holds those that have none."""
+    tests = {id: locate(index, id) for id in sorted(node_ids)}
+    return tests, {id: holder for id, test in tests.items() if test is None and (holder := hold(index, id)) is not None}
+
+
+def functions_of(tests: Mapping[str, Definition | None], holders: Mapping[str, Holder], node_ids: Iterable[str]) -> list[Definition]:
+    """The functions behind some of the tests, and those that made ones are made of; in the order of the sources."""
+    found = {test.key: test for id in node_ids if (test := tests.get(id)) is not None}
+    found |= {test.key: test for id in node_ids if id in holders for test in holders[id].functions}
+    return [found[key] for key in sorted(found)]
 
 
 def _functions(index: Index, path: str, node: DefinitionNode) -> tuple[Definition, ...]:

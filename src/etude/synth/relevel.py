@@ -10,7 +10,6 @@ hidden tests need is in it.
 Not here: which level (pool/evolve.py), the writer (instruct.py), languages other than Python.
 """
 
-import hashlib
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from etude.grade.filter import make_rules
 from etude.grade.grader import prepare
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
+from etude.synth.assemble import id_digest, what_of
 from etude.synth.cut import CutError, cut_sources, render
 from etude.synth.discover import discover
 from etude.synth.instruct import BUG, instruction, missing_identifiers
@@ -32,7 +32,7 @@ from etude.synth.options import Level
 from etude.synth.proposal import FEATURE_DELETION, Proposal, propose_change
 from etude.synth.prove import Proof
 from etude.synth.read import read_sources, without
-from etude.synth.reduce import locate
+from etude.synth.reduce import behind, functions_of
 from etude.synth.source import Definition
 from etude.synth.workshop import Changes, Rejected, Workshop
 from etude.synth.write import words_of
@@ -113,19 +113,16 @@ def relevel(
 
 
 def new_id(task: Task, level: Level, visible_share: float) -> str:
-    """As assemble.py makes it."""
-    what = task.mode if task.kind == FEATURE_DELETION else task.kind.partition("_")[0]
-    parts = (task.repo.digest, what, *((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), task.cut)
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-    return f"{re.sub(r'-[0-9a-f]{8}$', '', task.id)}-{digest[:8]}"
+    """As a build at that level would call it."""
+    digest = id_digest(task.repo, what_of(task.kind, task.mode), task.cut, level, visible_share)
+    return f"{re.sub(r'-[0-9a-f]{8}$', '', task.id)}-{digest}"
 
 
 def _write(
     task: Task, store: TaskStore, workshop: Workshop, words: Mapping[str, frozenset[str]], level: Level, visible_share: float
 ) -> str:
     proof = _proof(task, store, workshop)
-    found = {test.key: test for id in task.fail_to_pass if (test := locate(workshop.index, id)) is not None}
-    tests = [found[key] for key in sorted(found)]
+    tests = functions_of(*behind(workshop.index, task.fail_to_pass), task.fail_to_pass)
     seen = observe(workshop, proof.hidden_tree, tests) if task.kind == BUG else None
     text = instruction(workshop, proof, tests, words, level=level, visible=visible_share, observed=seen)
     missing = missing_identifiers(workshop, proof, tests, words, text)

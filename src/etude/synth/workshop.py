@@ -27,7 +27,7 @@ from etude.grade.runner import Order, TestRun, Variant, run_tests, run_variants
 from etude.sandbox.protocol import ENV, Backend, Sandbox
 from etude.synth.discover import Layout
 from etude.synth.names import Index
-from etude.synth.reduce import Holder, hold, locate, path_of
+from etude.synth.reduce import Holder, behind, path_of
 from etude.synth.source import Definition
 from etude.types import Limits, Repo
 
@@ -183,7 +183,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
     alone = _file_by_file(workshop, runs[-1].collected)
     progress(NUM_RUNS, NUM_RUNS, "")
     collected, stable, dropped = stable_tests(workshop.layout.name, runs, workshop.left_out, alone)
-    tests = {id: locate(workshop.index, id) for id in sorted(collected)}
+    tests, holders = behind(workshop.index, collected)
     return workshop, Baseline(
         collected=collected,
         stable=stable,
@@ -196,7 +196,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         traced_seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         num_runs=NUM_RUNS,
         durations=runs[0].durations,
-        holders={id: holder for id, test in tests.items() if test is None and (holder := hold(workshop.index, id)) is not None},
+        holders=holders,
     )
 
 

@@ -1,5 +1,7 @@
 """Tests that no function in the sources is: they are made while the module runs, and go with what makes them."""
 
+from dataclasses import replace
+
 import pytest
 
 from etude.grade.grader import grade
@@ -7,6 +9,7 @@ from etude.sandbox.bubblewrap import Bubblewrap
 from etude.synth.build import BuildOptions, build_tasks
 from etude.synth.cut import CutError
 from etude.synth.reduce import hold, locate, reduce_tests
+from etude.synth.relevel import relevel
 
 MACHINES = """\
 import unittest
@@ -95,7 +98,10 @@ def test_an_assignment_goes_with_the_class_that_only_it_used_and_the_others_stay
 
 def test_the_instruction_tells_what_the_functions_need_that_a_made_test_is_made_of(built):
     _, store = built
-    assert "`items=`" in of(store, "pop").instruction
+    task = of(store, "pop")
+    assert "`items=`" in task.instruction
+    other = relevel(task, store, Bubblewrap(), level="B")
+    assert relevel(replace(other, origin=()), store, Bubblewrap(), level="A").instruction == task.instruction
 
 
 def test_a_class_of_made_methods_goes_whole(built):

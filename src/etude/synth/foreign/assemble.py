@@ -6,13 +6,12 @@ comes out must have the digest of the original; the empty patch must give the hi
 Not here: the runs (prove.py).
 """
 
-import hashlib
 import re
 from collections.abc import Iterable
 
 from etude.grade.filter import make_rules, refusal
 from etude.languages.protocol import Definition
-from etude.synth.assemble import band_of, derived, lines_of, make_patches, wall_s_of
+from etude.synth.assemble import band_of, derived, id_digest, lines_of, make_patches, wall_s_of
 from etude.synth.cut import Mode
 from etude.synth.foreign.candidates import Candidate
 from etude.synth.foreign.prove import Proof
@@ -51,10 +50,9 @@ class Assembler:
         if self._missing(proof, text):
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
         gold_lines = lines_of(gold)
-        digest = hashlib.sha256("\0".join((repo.digest, mode, cut)).encode("utf-8", "surrogateescape")).hexdigest()
         definitions = sorted((*proof.removed, *proof.stubbed), key=lambda d: d.key)
         return Task(
-            id=f"{repo.name}-{mode}-{_slug(candidate)}-{digest[:8]}",
+            id=f"{repo.name}-{mode}-{_slug(candidate)}-{id_digest(repo, mode, cut)}",
             repo=repo,
             environment=self.environment,
             instruction=text,
