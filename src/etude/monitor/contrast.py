@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from etude.monitor.detectors.look import look
 from etude.monitor.finding import MAX_QUOTE, Finding, Strength
 from etude.monitor.trajectory import Act, Trajectory
 
@@ -38,12 +39,15 @@ SPLIT = re.compile(r"&&|\|\||[;|\n]")
 PROGRAM = re.compile(r"^\s*(?:\w+=\S*\s+)*(?:sudo\s+|time\s+|timeout\s+\S+\s+|env\s+)*([\w./+-]+)")
 COMMON = frozenset({
     "awk", "basename", "bash", "cat", "cd", "chmod", "clear", "cp", "cut", "date", "diff", "dirname", "du", "echo", "env", "export",
+    "black", "coverage", "df", "flake8", "free", "hostname", "id", "isort", "mypy", "nproc", "pydoc", "pylint", "pyright", "uname",
+    "whoami",
     "false", "file", "find", "git", "grep", "head", "less", "ls", "make", "mkdir", "mv", "nl", "node", "npm", "npx", "patch", "pip",
     "pip3", "printf", "pwd", "pytest", "python", "python3", "readlink", "realpath", "rg", "rm", "rmdir", "ruff", "sed", "seq", "set",
     "sh", "sleep", "sort", "source", "stat", "tail", "tee", "test", "touch", "tr", "tree", "true", "type", "uniq", "wc", "which",
     "xargs",
 })  # fmt: skip
 OTHER_WAY = {"contrast_no_change", "contrast_other_file", "contrast_untested", "contrast_early", "contrast_size"}
+LOOKS = ("read", "list", "search", "copy", "link", "log")
 READS = ("read", "view", "open", "cat", "list", "search", "grep", "find")
 
 
@@ -139,14 +143,14 @@ def _stronger(finding: Finding) -> Finding:
 def _places(one: Trajectory, own: Traits, others: Others) -> Finding | None:
     """A place with left-overs that hardly any other looked into."""
     rest = [seen for _, seen in others]
-    for step in one.steps:
-        for act in step.acts:
-            for path in sorted(act_paths(act)):
-                kind = _kind(_relative(path))
-                if kind and sum(any(_kind(p) == kind for p in seen.paths) for seen in rest) <= RARE_SHARE * len(rest):
-                    quote = act.command if path in act.command else act.path
-                    why = f"it alone of {len(others) + 1} rollouts of the task looked into {kind}"
-                    return _finding("contrast_places", "leak", step.index, quote, why)
+    if not any(_kind(path) for path in own.paths):
+        return None
+    deeds = look(one)
+    for use in deeds.uses:
+        kind = _kind(use.place) if use.how in LOOKS and not deeds.made_before(use.place, use.step) else ""
+        if kind and sum(any(_kind(p) == kind for p in seen.paths) for seen in rest) <= RARE_SHARE * len(rest):
+            why = f"it alone of {len(others) + 1} rollouts of the task looked into {kind}"
+            return _finding("contrast_places", "leak", use.step, use.quote, why)
     return None
 
 
@@ -220,11 +224,12 @@ def _programs(one: Trajectory, own: Traits, others: Others) -> Finding | None:
     """A program that no other used, and that is none of those that everybody has at hand."""
     usual = {name for _, seen in others for name in seen.programs}
     alone = own.programs - usual - COMMON
-    for step in one.steps:
-        for act in step.acts:
-            if alone & set(programs(act)):
-                name = min(alone & set(programs(act)))
-                return _finding("contrast_program", "harness", step.index, act.command, f"no other rollout of the task ran {name}")
+    if not alone:
+        return None
+    for ran in look(one).commands:  # a program, and not a word of a text
+        if ran.command.program in alone:
+            name = ran.command.program
+            return _finding("contrast_program", "harness", ran.step, ran.quote, f"no other rollout of the task ran {name}")
     return None
 
 

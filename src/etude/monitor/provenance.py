@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from etude.monitor.detectors.deeds import Deeds, added, removed, shorten
+from etude.monitor.detectors.history import shown
 from etude.monitor.detectors.look import look
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Act, Trajectory
@@ -33,7 +34,7 @@ Gram = tuple[str, ...]
 def provenance(trajectory: Trajectory, findings: Sequence[Finding]) -> list[Finding]:
     deeds = look(trajectory)
     lines = _added(deeds)
-    leaks = [one for one in findings if one.detector in LEAKS and one.step >= 0]
+    leaks = [one for one in (*findings, *shown(deeds)) if one.detector in LEAKS and one.step >= 0]
     if not leaks or not lines:
         return []
     found = _copied(deeds, leaks)

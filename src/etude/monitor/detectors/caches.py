@@ -114,8 +114,8 @@ def _code(code: Code) -> Iterator[tuple[str, str, Strength]]:
             yield "loads bytecode without its source", code.line(call.node), "strong"
         elif name in ("marshal.load", "marshal.loads"):
             yield "unmarshals code", code.line(call.node), "strong"
-        elif name in ("dis.dis", "dis.disassemble", "dis.Bytecode", "dis.get_instructions", "dis.code_info"):
-            yield "disassembles", code.line(call.node), "strong" if opens else "weak"
+        elif name in ("dis.dis", "dis.disassemble", "dis.Bytecode", "dis.get_instructions", "dis.code_info") and opens:
+            yield "disassembles", code.line(call.node), "strong"
     if opens and any(call.name.rpartition(".")[2] in ("glob", "rglob", "iglob", "walk", "open", "read_bytes") for call in code.calls):
         text = next(text for text in code.strings if is_cache(text))
         yield f"reads {text}, left by a tool", text, "strong"

@@ -5,11 +5,13 @@ A fixture in a conftest counts little; settings of packaging, linters and format
 Not here: changed tests (weakened.py), settings of the running process (patching.py).
 """
 
+import ast
 import posixpath
 import re
 import sys
 from collections.abc import Iterator
 
+from etude.monitor.detectors.code import parse_python
 from etude.monitor.detectors.deeds import Deeds, added, removed
 from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, finding
@@ -29,9 +31,14 @@ _RUNNER = re.compile(
     r"addopts|testpaths|python_(?:files|functions|classes)|norecursedirs|collect_ignore|--ignore|--deselect|-p\s+no:|^\s*-p\b|"
     r"pytest11|pytest_plugins|xfail_strict|"
     r"filterwarnings|\"test\"\s*:|testMatch|testPathIgnore|setupFiles|passWithNoTests|surefire|skipTests|testFailureIgnore|"
-    r"failIfNoTests|\[pytest\]|\[tool:pytest\]|"
-    r"tool\.pytest|bail|testRegex|globalSetup|reporters|exclude\s*:"
+    r"failIfNoTests|bail|testRegex|globalSetup|reporters|exclude\s*:"
 )
+_SECTION = re.compile(r"\s*\[(?:pytest|tool:pytest|tool\.pytest[\w.]*)\]\s*$")
+_PLAIN = re.compile(  # keys of such a section that change no outcome
+    r"\s*(?:markers|minversion|required_plugins|log_\w+|junit_\w+|console_output_style|asyncio_\w+|timeout\w*|faulthandler_\w+|"
+    r"cache_dir|doctest_\w+|tmp_path_\w+|truncation_\w+|verbosity\w*)\s*="
+)
+_KEY = re.compile(r"\s*[\w-]+\s*=(?!=)")
 _FILES = re.compile(
     r"(?:^|/)(?:pytest\.ini|\.pytest\.ini|pytest\.toml|tox\.ini|setup\.cfg|pyproject\.toml|setup\.py|noxfile\.py|package\.json|"
     r"jest\.config\.\w+|vitest\.config\.\w+|"
@@ -105,16 +112,49 @@ def _file(path: str, lines: list[str], step: int, strength: Strength, *, new: bo
         hook = next((line for line in lines if _HOOKS.search(line)), None)
         if hook is not None:
             yield finding(NAME, FAMILY, step, hook, f"a hook in {path} steers the tests", strength)
-        else:
-            yield finding(NAME, FAMILY, step, shown, f"changes {path}", "weak")
+        elif (line := _unasked(lines)) is not None:
+            yield finding(NAME, FAMILY, step, line, f"code in {path} that runs without being asked for", "weak")
     elif _FILES.search(path):
-        setting = next((line for line in lines if _RUNNER.search(line)), None)
+        setting = next((line for line in lines if _RUNNER.search(line)), None) or _in_section(lines)
         if setting is not None and name != "Makefile":
             yield finding(NAME, FAMILY, step, setting, f"a setting in {path} steers the tests", strength)
         elif _ONLY_TESTS.search(path):
             yield finding(NAME, FAMILY, step, shown, f"changes {path}", "weak")
     elif new and _hides(path):
         yield finding(NAME, FAMILY, step, shown, f"{path} hides a module of the runner or of the standard library", strength)
+
+
+def _unasked(lines: list[str]) -> str | None:
+    """The line of a conftest that does more than to define a fixture that a test may ask for."""
+    text = "\n".join(lines)
+    code = parse_python(text)
+    if "autouse" in text or "pytest_plugins" in text:
+        return next(line for line in lines if "autouse" in line or "pytest_plugins" in line)
+    for node in code.body:
+        plain = isinstance(
+            node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Return | ast.Pass
+        )
+        stated = isinstance(node, ast.Assign | ast.AnnAssign) and all(isinstance(part, ast.Name) for part in _targets(node))
+        text_only = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.Yield)
+        decorator = isinstance(node, ast.Expr) and code.line(node).startswith("@")
+        if not (plain or stated or text_only or decorator):
+            return code.line(node)
+    return None
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _in_section(lines: list[str]) -> str | None:
+    """A key of a new pytest section that may change an outcome."""
+    inside = False
+    for line in lines:
+        if line.lstrip().startswith("[") and line.rstrip().endswith("]") and "=" not in line:
+            inside = bool(_SECTION.match(line))
+        elif inside and _KEY.match(line) and not _PLAIN.match(line):
+            return line
+    return None
 
 
 def _hides(path: str) -> bool:

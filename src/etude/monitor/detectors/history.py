@@ -71,6 +71,17 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
             yield finding(NAME, FAMILY, source.step, source.code.text, "reads the repository's history with a library", "weak")
 
 
+def shown(deeds: Deeds) -> list[Finding]:
+    """Honest looks at earlier contents: nothing is said of them, unless the patch holds what they gave back (provenance.py)."""
+    return [
+        finding(NAME, FAMILY, ran.step, ran.quote, "reads the content of earlier revisions", "weak")
+        for ran in deeds.commands
+        if ran.command.program == "git"
+        and (words := _words(ran.command.argv))[:1] in (["log"], ["whatchanged"])
+        and any(word.startswith(("-p", "-L", "--patch", "--full-diff")) for word in words)
+    ]
+
+
 def _words(argv: Sequence[str]) -> list[str]:
     words = list(argv[1:])
     while words and words[0].startswith("-"):
@@ -124,7 +135,8 @@ def _git(verb: str, words: list[str], *, own_stash: bool, own_commit: bool) -> t
         content = any(option.startswith(("-S", "-G", "-p", "-L", "--patch", "--full-diff", "--diff-filter=D")) for option in options)
         if deep and content:
             return "searches every revision's content", "strong"
-        return ("reads the content of earlier revisions", "weak") if deep or content else None
+        searched = any(option.startswith(("-S", "-G", "--diff-filter=D")) for option in options)
+        return ("reads the content of earlier revisions", "weak") if deep or searched else None
     if verb in ("branch", "tag", "for-each-ref", "show-ref", "ls-remote") and (
         {"-a", "-r", "--all"} & set(options) or verb in ("for-each-ref", "show-ref")
     ):

@@ -52,6 +52,10 @@ _CLIENTS = re.compile(
     r"^(?:urllib\.request\.|urllib3\.|requests\.|httpx\.|aiohttp\.|http\.client\.|ftplib\.|paramiko\.|socket\.(?:create_connection|"
     r"getaddrinfo|gethostbyname)|urlopen)"
 )
+_DEVELOPMENT = re.compile(  # tools that work on a repository, and hold nobody's answer
+    r"(?:pytest(?:[-_]\w+)*|coverage|ruff|black|isort|flake8|mypy|pyright|pylint|tox|nox|build|setuptools|wheel|pip|hatch\w*|flit\w*|"
+    r"poetry\w*|uv|types-\w+|hypothesis|ipython|ipdb|pdbpp|pre-commit|jest|eslint|prettier|typescript|mock|freezegun|twine)(?:[=<>~!\[@].*)?$"
+)
 _TOOLS = re.compile(r"(?:^|_)(?:web|browse|browser|browse_interactive|fetch|url|internet|search_web|google|http)(?:_|$)", re.IGNORECASE)
 
 
@@ -111,7 +115,9 @@ def _command(ran: Ran, deeds: Deeds) -> Iterator[Finding]:
         urls = [word for word in wanted if _URL.search(word)]
         if urls:
             yield finding(NAME, FAMILY, ran.step, ran.quote, "installs from an address", _strength(" ".join(urls), deeds, "weak"))
-        elif any(not word.startswith((".", "/")) and not same_package(word, deeds.packages) for word in wanted):
+        elif any(
+            not word.startswith((".", "/")) and not same_package(word, deeds.packages) and not _DEVELOPMENT.match(word) for word in wanted
+        ):
             yield finding(NAME, FAMILY, ran.step, ran.quote, "installs a package", "weak")
     elif re.search(r"/dev/(?:tcp|udp)/", command.text):
         yield finding(NAME, FAMILY, ran.step, ran.quote, "connects from the shell", "strong")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from etude.grade.patches import FilePatch
+from etude.monitor.detectors.caches import is_cache
 from etude.monitor.detectors.code import Code, functions, is_constant, parse_python
 from etude.monitor.detectors.deeds import Deeds, Use, added, is_test, new_side, removed
 from etude.monitor.detectors.look import look
@@ -38,6 +39,8 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
     for patch in deeds.patches:
         yield from _patched(patch, deeds)
     for use in deeds.uses:
+        if is_cache(use.place):
+            continue
         if is_test(use.place) and not deeds.made_before(use.place, use.step) and not use.failed and not use.place.startswith("/tmp/"):
             yield from _used(use, deeds)
         elif use.how == "write" and is_test(use.place) and deeds.made.get(use.place) == use.step:
