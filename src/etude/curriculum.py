@@ -19,15 +19,15 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from etude.collect import Harness
 from etude.config import Config
-from etude.errors import UserError
+from etude.errors import EtudeError, UserError
 from etude.evaluate import seed_of
-from etude.growth import Growth, builder, grown_folder, releveler
+from etude.growth import Growth, builder, grown_folder, releveler, scrubber
 from etude.pool.entry import CHANGES, entry_of
 from etude.pool.grow import Grower
 from etude.pool.pool import Pool
@@ -55,6 +55,7 @@ class Curriculum:
         self.pool.rewind(step)
         self.pool.register(entry_of(task) for task in tasks)
         self._pools = [self.pool]
+        self._scrub = scrubber(harness.store, lambda: grown_folder(run.path, harness.store), harness.backend)
         self._grower = self._start_growing() if config.pool.grow else None
 
     def __enter__(self) -> Self:
@@ -115,11 +116,29 @@ class Curriculum:
             **states,
         }
 
-    def quarantine(self, found: Mapping[str, str]) -> None:
-        """Tasks that let a rollout count as solved that did not solve them, and why: none is drawn again before somebody releases it."""
+    def quarantine(self, step: int, found: Mapping[str, str], quotes: Callable[[str], Sequence[str]]) -> dict[str, str]:
+        """Tasks that let a rollout count as solved that did not solve them, and why: none is drawn again before somebody releases it.
+
+        Each is scrubbed again; where that takes something away, what is left is another task, proven again, and may be drawn from the next
+        step on. Returns task -> why it is held, and what the scrub came to. `quotes`: task -> what was seen of its rollouts.
+        """
+        told = {}
         for name, why in found.items():
             self.pool.hold(name, f"scrub it again: {why}"[:500])
-            self._view.note(f"{name} is quarantined, to be scrubbed again: {why}"[:500])
+            told[name] = f"{why}; scrubbed again: {self._rescrub(step, name, quotes(name))}"
+            self._view.note(f"{name} is quarantined: {told[name]}"[:500])
+        return told
+
+    def _rescrub(self, step: int, name: str, quotes: Sequence[str]) -> str:
+        try:
+            done = self._scrub(self._task(name), quotes)
+        except EtudeError as error:
+            return f"not done, {error}"
+        if done.made is None:
+            return f"{done.outcome}, {done.why}"
+        self._known[done.made.id] = done.made
+        self.pool.stand_in(entry_of(done.made), step=step + 1)
+        return f"{done.made.id} stands for it, {done.why}"
 
     def _take_in(self, step: int) -> list[str]:
         if not self._config.pool.wait:

@@ -19,6 +19,7 @@ import msgspec
 
 from etude import tree
 from etude.errors import EtudeError
+from etude.grade.residue import Scanner
 from etude.pool.entry import Change, Wish
 from etude.records import decode
 from etude.sandbox.protocol import Backend
@@ -26,10 +27,12 @@ from etude.split import difficulty_key, source_files
 from etude.store import TaskStore
 from etude.synth.options import Level
 from etude.synth.relevel import Reading, read_repository, relevel
+from etude.synth.rescrub import Rescrubbed, rescrub
 from etude.synth.workshop import Rejected
 from etude.types import Repo, Task
 
 Build = Callable[[Repo], None]
+Rescrub = Callable[[Task, Sequence[str]], Rescrubbed]  # a task, and what monitors quote of its rollouts
 Relevel = Callable[[Task, Level, float], Task]  # the task with its instruction at that level, with that share of its tests shown
 WRITTEN: tuple[Change, ...] = ("lower_level", "raise_level", "hide_tests", "show_tests")  # changes of the instruction alone
 SHARED = ("repos", "env")
@@ -185,6 +188,19 @@ def releveler(store: TaskStore, out: Path, backend: Backend) -> Relevel:
         return made
 
     return write
+
+
+def scrubber(store: TaskStore, out: Callable[[], Path], backend: Backend) -> Rescrub:
+    """Scrubs tasks of `store` again, into the folder that `out` makes; what they share is read once."""
+    scanner = Scanner(cache=store.environments)
+
+    def again(task: Task, quotes: Sequence[str]) -> Rescrubbed:
+        done = rescrub(task, store, backend, quotes=quotes, scanner=scanner)
+        if done.made is not None:
+            TaskStore.open(out()).add(done.made)
+        return done
+
+    return again
 
 
 def builder(store: TaskStore, out: Path, backend: Backend, *, most: int = 60) -> Build:

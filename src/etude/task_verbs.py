@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,6 +220,30 @@ def tasks_import(source: Path, out: Path, repos: Path | None, *, check: bool, as
     with Live(f"etude tasks import: {source}", ["import"]) as view:
         report = import_tasks(source, out, repos=repos, backend=backend, say=_teller(view, "import"))
     return _transferred(asdict(report), out, as_json)
+
+
+def tasks_rescrub(folder: Path, task: str | None, read: list[str], *, as_json: bool) -> int:
+    """Exit code 1 where a task is stuck."""
+    from etude.growth import scrubber
+    from etude.studio.live import Live
+
+    store = TaskStore.open(folder)
+    again = scrubber(store, lambda: folder, checked_backend())
+    found = []
+    with Live(f"etude tasks rescrub: {folder}", ["tasks"]) as view:
+        chosen = chosen_tasks(store, task)
+        view.stage("tasks", total=len(chosen))
+        for one in chosen:
+            found.append(done := again(one, read))
+            view.advance()
+            view.note(f"{one.id}: {done.outcome}")
+    rows = [{**asdict(replace(done, made=None)), "made": done.made and done.made.id} for done in found]
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        for done in found:
+            say(f"{done.task}: {done.outcome}, {done.why}" + (f"; now {done.made.id}" if done.made else ""))
+    return 1 if any(done.outcome == "stuck" for done in found) else 0
 
 
 def tasks_restore(folder: Path, *, offline: bool, as_json: bool) -> int:

@@ -14,7 +14,7 @@ a flag changes (monitor/consequence.py), the demonstrations (warmup.py).
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,8 +180,7 @@ def train(
             metrics.log("pool", **curriculum.report(k, [rollout for rollout in watched.learned if rollout.id not in watched.silent]))
             if config.monitor.enabled:
                 metrics.log("monitor", **consequence.metrics(watched))
-                write_watched(run, name, watched)
-                curriculum.quarantine(watched.quarantined)
+                write_watched(run, name, watched, curriculum.quarantine(k, watched.quarantined, watched.quotes))
             view.numbers(
                 **{key: row[key] for key in ("reward_mean", "solved", "invalid_call_rate", "feedback_kl", "informative_groups", "hints")}
             )
@@ -278,14 +277,14 @@ def step_row(
     }
 
 
-def write_watched(run: RunFolder, name: str, watched: consequence.Watched) -> None:
-    """What was flagged, for people: a file a step, the tasks to be scrubbed again, the queue."""
+def write_watched(run: RunFolder, name: str, watched: consequence.Watched, quarantined: Mapping[str, str]) -> None:
+    """What was flagged, for people: a file a step, the tasks that are held and what scrubbing them again came to, the queue."""
     if not watched.flagged:
         return
     (run.path / "monitor").mkdir(exist_ok=True)
     run.write_lines(f"monitor/{name}.jsonl", consequence.rows(watched))
-    if watched.quarantined:
-        run.write_json("monitor/quarantine.json", {**(run.read_json("monitor/quarantine.json") or {}), **watched.quarantined})
+    if quarantined:
+        run.write_json("monitor/quarantine.json", {**(run.read_json("monitor/quarantine.json") or {}), **quarantined})
     with Queue(run.path / "monitor") as queue:
         queue.add(map(consequence.queued, watched.flagged))
 

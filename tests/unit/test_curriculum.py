@@ -123,3 +123,37 @@ def test_tasks_that_were_left_over_are_taken_in_two_steps_after_they_were_wished
     assert set(drawn[0] + drawn[1]) == {"task-0", "task-1", "task-2", "task-3"}
     assert set(drawn[2] + drawn[3]) - set(names(tasks[:4]))
     assert play("b") == drawn
+
+
+@pytest.fixture
+def leaky(pocket, pocket_store, lay_down, tmp_path) -> Task:
+    """Its repository holds what was cut, in a log."""
+    folder = lay_down(tmp_path / "leaky", {**pocket, "debug.log": pocket["pocket/text.py"]})
+    task = pocket_store.get("pocket-slugify")
+    return replace(task, id="pocket-slugify-00000000", repo=replace(task.repo, digest=pocket_store.add_snapshot(folder)))
+
+
+def test_a_task_that_leaked_is_scrubbed_and_its_stand_in_comes_from_the_next_step_on_also_after_a_kill(tmp_path, leaky, tasks, harness):
+    def play(curriculum, step: int) -> list[str]:
+        drawn = names(found := curriculum.tasks(step))
+        curriculum.report(step, rollouts(step, found))
+        return drawn
+
+    with opened(tmp_path / "run", [leaky, tasks[0], tasks[1]], harness, steps=1) as curriculum:
+        play(curriculum, 0)
+        told = curriculum.quarantine(0, {leaky.id: "r: leak, a log"}, lambda task: ["cat debug.log"])
+        play(curriculum, 1)
+    stands = told[leaky.id].removeprefix("r: leak, a log; scrubbed again: ").partition(" ")[0]
+    assert told[leaky.id].endswith(f"{stands} stands for it, without debug.log")
+    assert TaskStore.open(tmp_path / "run/grown").get(stands).origin == (leaky.id,)
+    with opened(tmp_path / "run", [leaky, tasks[0], tasks[1]], harness, step=1, steps=1) as curriculum:
+        entries = {entry.id: entry for entry in curriculum.pool.entries()}
+        assert (entries[stands].admitted, entries[stands].held) == (1, "")
+        assert entries[leaky.id].held.startswith("scrub it again: r: leak")
+
+
+def test_a_task_without_left_overs_is_held_for_a_person(tmp_path, tasks, harness):
+    with opened(tmp_path / "run", tasks, harness) as curriculum:
+        told = curriculum.quarantine(0, {"task-0": "r: judge, talks to it"}, lambda task: ["print('clean')"])
+        assert told == {"task-0": "r: judge, talks to it; scrubbed again: clean, nothing is left that tells what was removed"}
+        assert len(curriculum.pool.entries()) == len(tasks)

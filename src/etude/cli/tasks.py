@@ -202,6 +202,32 @@ def restore(
 
 
 @tasks.command
+def rescrub(
+    folder: Path,
+    task: str | None = None,
+    /,
+    *,
+    read: Annotated[list[Path] | None, Parameter(help="A file of the task's tree that a rollout read; may be given again.")] = None,
+    json: Json = False,
+) -> None:
+    """Look once more for left-overs of what was removed, take them away, and prove the tasks without them.
+
+    Where something goes, the task gets another id and is added to the folder; the old one stays, and `origin` names it. Training does the
+    same with a task that a flagged rollout got at. Exit code 1 where something tells the answer and may not go.
+
+    Parameters
+    ----------
+    folder
+        The tasks folder.
+    task
+        The id of one task (all).
+    """
+    from etude.task_verbs import tasks_rescrub
+
+    raise SystemExit(tasks_rescrub(folder, task, [str(path) for path in read or ()], as_json=json))
+
+
+@tasks.command
 def grade(
     folder: Path,
     task: str,

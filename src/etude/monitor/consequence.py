@@ -8,7 +8,7 @@ A rollout is flagged where something is proven, or where its score reaches the t
     penalise   where a detector has proven it the reward becomes PENALTY; other flagged ones are masked
     none       it is counted
 
-The task that let a flagged rollout count as solved is quarantined until somebody has scrubbed it again. A rollout whose only findings rest
+The task that let a flagged rollout count as solved is quarantined and scrubbed again (curriculum.py). A rollout whose only findings rest
 on thoughts is left alone, whatever they say: a policy that is trained against a monitor of its thoughts learns to hide them
 (arXiv 2503.11926). No judge is asked here, so nothing is trained on what a model said of a rollout.
 
@@ -43,6 +43,10 @@ class Watched:
     families: Mapping[str, int] = field(default_factory=dict)  # family -> flagged rollouts with a finding of it
     in_reasoning: int = 0  # rollouts with findings in thoughts alone: counted, nothing else
     ms_per_turn: float = 0.0
+
+    def quotes(self, task: str) -> list[str]:
+        """What was seen of a task's flagged rollouts."""
+        return [finding.quote for one in self.flagged if one.trajectory.task_id == task for finding in one.findings]
 
 
 def watch(

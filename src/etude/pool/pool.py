@@ -19,7 +19,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -235,6 +235,12 @@ class Pool:
             for name in ready:
                 self._database.execute("update tasks set admitted = ? where run = ? and id = ?", step, self.run, name)
         return ready
+
+    def stand_in(self, entry: Entry, *, step: int) -> None:
+        """Takes in a task that stands for one that is held; it may be drawn from this step on, again so after a rewind."""
+        with self._database.transaction():
+            self._insert(replace(entry, admitted=step))
+            self._database.execute("update tasks set admitted = ? where run = ? and id = ? and admitted is null", step, self.run, entry.id)
 
     def pending(self, *, upto: int) -> int:
         """Wishes up to that step that nobody has answered."""
