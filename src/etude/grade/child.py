@@ -10,7 +10,8 @@ then forgotten: its tests import the tree's, pytest keeps its own copy. Each eve
 
 In: argv[1] the descriptor of the pipe, argv[2] the environment folder; standard input the configuration as JSON: {"nonce", "env",
 "roots", "paths", "ids", "order", "seed", "trace", "carried", "modules"}, or with "variants", of which each has "paths", "ids", "until",
-"wall_s" and the changed "files". Out: events; what is printed is for people, it decides nothing.
+"wall_s" and the changed "files". "trace" and "elsewhere" are the texts of subtrace.py and elsewhere.py, or nothing; under the latter tests
+are collected and not run. Out: events; what is printed is for people, it decides nothing.
 
 Not here: outcomes (runner.py puts the reports of one id together).
 """
@@ -32,6 +33,7 @@ import shlex
 import signal
 import stat
 import sys
+import tempfile
 import threading
 import time
 import tomllib
@@ -89,6 +91,7 @@ SETTINGS = (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool
 KEPT_SETTINGS = ("python_classes", "python_functions", "asyncio_mode", "asyncio_default_fixture_loop_scope", "anyio_mode")
 PLACES = (".", "/tmp", "/dev/shm")  # all that can be written to
 KILLS = 50  # rounds of killing what a variant left running
+getpid = os.getpid  # elsewhere.py has another
 Send = Callable[[list[Any]], None]
 
 
@@ -132,8 +135,13 @@ def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
     if config["paths"] and not paths:
         send(["items", []])
         return int(pytest.ExitCode.NO_TESTS_COLLECTED)
-    tracer = Tracer(root, send) if config["trace"] else None
-    arguments = [*OPTIONS, *own_settings(root), "--rootdir", root, "--confcutdir", root, *paths]
+    tracer = Tracer(root, send, config["trace"]) if config["trace"] else None
+    once = ["--benchmark-disable"] if "pytest_benchmark" in sys.modules else []  # what is measured runs for seconds, and with no profiler
+    arguments = [*OPTIONS, *once, *own_settings(root), "--rootdir", root, "--confcutdir", root, *paths]
+    if config.get("elsewhere"):
+        scope: dict[str, Any] = {"__name__": "elsewhere"}
+        exec(config["elsewhere"], scope)
+        scope["move"]()
     if tracer:
         tracer.start()
     code = pytest.main(arguments, plugins=[*plugins, Reporter(send, root, config, tracer)])
@@ -284,12 +292,12 @@ def own_settings(root: str) -> list[str]:
 
 def sender(fd: int, nonce: str) -> Send:
     """Reports wait for what comes next, which is the start of another test or the end: without them a test that was started has failed."""
-    owner = os.getpid()
+    owner = getpid()
     waiting = bytearray()
 
     def send(event: list[Any]) -> None:
         nonlocal waiting
-        if os.getpid() != owner:  # a fork of this process that came back into pytest
+        if getpid() != owner:  # a fork of this process that came back into pytest
             return
         line = f"{nonce} {json.dumps(event)}\n".encode()
         if event[0] == "report":
@@ -410,8 +418,10 @@ def normal(name: str) -> str:
 class Tracer:
     """Which code objects of the repository ran in which test, by (path, first line): a name may be there twice."""
 
-    def __init__(self, root: str, send: Send) -> None:
-        self.root, self.send = root + os.sep, send
+    def __init__(self, root: str, send: Send, subtrace: str) -> None:
+        self.root, self.send, self.subtrace = root + os.sep, send, subtrace
+        self.folder = tempfile.mkdtemp()  # where processes that tests start leave what ran in them
+        self.set_profile = sys.setprofile
         self.current: dict[int, CodeType] = {}  # by id, as comparing code objects compares what they hold
         self.profiler = cProfile.Profile()
         self.owner = "<collect>"
@@ -428,15 +438,28 @@ class Tracer:
             sys.monitoring.set_events(TOOL, events.PY_START | events.PY_RESUME)
         else:  # a profile function in Python is told of every call of C too; cProfile's is told in C
             threading.setprofile(self.profile)
+            sys.setprofile = self.keep
             self.profiler.enable(subcalls=False, builtins=False)
+        os.mkdir(f"{self.folder}/site")
+        with open(f"{self.folder}/site/sitecustomize.py", "w", encoding="utf-8") as file:
+            file.write(f"{self.subtrace}\n\nbegin({self.root!r}, {self.folder!r})\n")
+        os.environ["PYTHONPATH"] = os.pathsep.join([f"{self.folder}/site", os.environ["PYTHONPATH"]])
 
     def stop(self) -> None:
+        self.switch("")
         if sys.version_info >= (3, 12):
             sys.monitoring.free_tool_id(TOOL)
         else:
+            sys.setprofile = self.set_profile
             self.profiler.disable()
             threading.setprofile(None)
-        self.switch("")
+
+    def keep(self, function: Any) -> None:
+        """For `sys.setprofile`: benchmarks take the profiler away while they measure, and cannot put one of C back."""
+        if function in (None, self.profiler) and threading.current_thread() is threading.main_thread():
+            self.profiler.enable(subcalls=False, builtins=False)
+        else:
+            self.set_profile(function)
 
     def started(self, code: CodeType, offset: int) -> object:
         """Told once for each code object and test: after that it costs nothing until the next switch."""
@@ -458,7 +481,11 @@ class Tracer:
         else:
             seen |= {id(entry.code): entry.code for entry in self.profiler.getstats() if not isinstance(entry.code, str)}
             self.profiler.clear()
+            profiler: Any = sys.getprofile()
+            if profiler is not self.profiler:  # a test put one of its own there
+                self.profiler.enable(subcalls=False, builtins=False)
         numbers = {self.number(code) for code in list(seen.values())} - {None}
+        numbers |= {self.number_of(path, line) for path, line in self.others()}
         if numbers:
             self.send(["reach", self.owner, sorted(number for number in numbers if number is not None)])
         self.owner = owner
@@ -469,12 +496,25 @@ class Tracer:
         self.alive.append(code)
         number = None
         if code.co_filename.startswith(self.root):
-            place = (code.co_filename[len(self.root) :], code.co_firstlineno)
-            number = self.places.setdefault(place, len(self.places))
-            if number == len(self.places) - 1:
-                self.send(["code", number, *place])
+            number = self.number_of(code.co_filename[len(self.root) :], code.co_firstlineno)
         self.known[id(code)] = number
         return number
+
+    def number_of(self, path: str, line: int) -> int:
+        number = self.places.setdefault((path, line), len(self.places))
+        if number == len(self.places) - 1:
+            self.send(["code", number, path, line])
+        return number
+
+    def others(self) -> Iterable[tuple[str, int]]:
+        """What ran in processes that have ended since the last switch."""
+        for entry in list(os.scandir(self.folder)):
+            with contextlib.suppress(OSError, ValueError):
+                if entry.is_file():
+                    with open(entry.path, encoding="utf-8") as file:
+                        lines = [line.rstrip("\n").partition("\t") for line in file]
+                    os.unlink(entry.path)
+                    yield from [(path, int(number)) for number, _, path in lines]
 
 
 class Reporter:
@@ -482,7 +522,7 @@ class Reporter:
 
     def __init__(self, send: Send, root: str, config: dict[str, Any], tracer: Tracer | None) -> None:
         self.send, self.root, self.tracer = send, root, tracer
-        self.order, self.seed = config["order"], config["seed"]
+        self.order, self.seed, self.only_collect = config["order"], config["seed"], bool(config.get("elsewhere"))
         self.wanted: set[str] | None = None if config["ids"] is None else set(config["ids"])
         # a parameter may hold "::", so every beginning of an id that could be a file counts; wrong ones name no file
         self.files = {id[: match.start()] for id in self.wanted or () for match in re.finditer("::", id)}
@@ -504,6 +544,8 @@ class Reporter:
             random.Random(self.seed).shuffle(chosen)
         items[:] = chosen
         self.send(["items", [item.nodeid for item in chosen]])
+        if self.only_collect:
+            items.clear()
         if self.until is not None and self.is_enough(lambda ids: not ids <= {item.nodeid for item in chosen}):
             items.clear()
         if self.tracer:

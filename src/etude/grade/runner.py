@@ -90,11 +90,13 @@ def run_tests(
     runner: str = PYTEST,
     codes: Sequence[tuple[int, str, int]] | None = None,
     modules: Sequence[str] = (),
+    elsewhere: bool = False,
 ) -> TestRun:
     """Run the tests `ids` (default: all) of the files and folders `paths` (default: those of the repository).
 
     `runner`: as in Environment.runner. `codes`: traced by a runner other than pytest, see languages/protocol.py. `modules`: whose origin
-    shall be told at the end, by pytest only.
+    shall be told at the end, by pytest only. `elsewhere`: at another time and on another machine, as elsewhere.py has it; pytest then only
+    collects.
     A run that ends badly is a TestRun with less in it. SandboxError where pytest could not even be started.
     """
     places = list(repo.test_paths if paths is None else paths)
@@ -115,9 +117,10 @@ def run_tests(
         "ids": None if ids is None else list(ids),
         "order": order,
         "seed": seed,
-        "trace": trace,
+        "trace": _text("subtrace.py") if trace else "",
         "carried": carried_sources(),
         "modules": list(modules),
+        "elsewhere": _text("elsewhere.py") if elsewhere else "",
     }
     return _whole(*_supervised(sandbox, _text("child.py"), config, CHILD_ENV, wall_s))
 
@@ -141,7 +144,7 @@ def run_variants(sandbox: Sandbox, repo: Repo, variants: Sequence[Variant]) -> l
     After each the files are as they were and no other process is left; where that cannot be had the rest is not run. So there may be
     fewer runs than variants, and none where several ended with the sandbox itself: a single one has a run, in which nothing passed.
     """
-    shared = {"env": ENV, "roots": list(repo.import_roots), "trace": False, "carried": carried_sources()}
+    shared = {"env": ENV, "roots": list(repo.import_roots), "trace": "", "carried": carried_sources()}
     each = [
         {
             "files": {path: base64.b64encode(data).decode() for path, data in variant.files.items()},

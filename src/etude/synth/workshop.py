@@ -4,6 +4,8 @@ In: a frozen original, its layout and index, a sandbox backend; out: `Workshop.o
 `run_in`, a TestRun in it. The baseline is five runs of the original: plain, traced plain and traced reversed, shuffled, and every test
 file in a process of its own. A test is stable if it passed in all of them; only stable tests tell anything later. In a suite that takes
 long, the few tests that take most of its time are left out after the first run: every candidate would pay for them several times.
+Ids may hold an address, a random number, the time or the machine. Once more the tests are only collected, at another time and on another
+machine; functions whose ids are not the same everywhere are unstable as a whole, whatever parameters of theirs appear later.
 
 Not here: what is concluded from a run (prove.py), what is changed (cut.py).
 """
@@ -41,6 +43,8 @@ LONG_S = 20.0  # a suite whose tests take longer together
 SLOW_SHARE = 0.02  # is run without the tests that each take more than this share of it
 NO_TESTS = 5  # pytest's exit code
 MIN_PASSING = 0.5  # below, the suite counts as failing
+ELSEWHERE_S, ELSEWHERE_FACTOR = 20.0, 2.0  # collecting there may take so many seconds, and so many times the first run's
+UNSTABLE = "its ids are not the same in every run"
 IMPORTS = """
 import importlib, json, os, sys
 out = os.fdopen(os.dup(1), "w"); null = os.open(os.devnull, os.O_WRONLY); os.dup2(null, 1); os.dup2(null, 2)
@@ -77,6 +81,11 @@ class Baseline:
     num_runs: int
     durations: Mapping[str, float] = field(default_factory=dict)  # of the first run
     holders: Mapping[str, Holder] = field(default_factory=dict)  # node id without a function -> what holds it
+    unstable: frozenset[str] = frozenset()  # ids without parameters: with them, they are not the same in every run
+
+    def known(self, ids: Iterable[str]) -> frozenset[str]:
+        """Those that can be told from one run to the next."""
+        return frozenset(id for id in ids if without_parameters(id) not in self.unstable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +191,10 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
     progress(len(BASELINE), NUM_RUNS, "every file alone")
     alone = _file_by_file(workshop, runs[-1].collected)
     progress(NUM_RUNS, NUM_RUNS, "")
-    collected, stable, dropped = stable_tests(workshop.layout.name, runs, workshop.left_out, alone)
+    with workshop.open(workshop.original) as sandbox:
+        elsewhere = run_tests(sandbox, workshop.repo, elsewhere=True, wall_s=ELSEWHERE_S + ELSEWHERE_FACTOR * runs[0].result.wall_s)
+    unstable = unstable_functions(runs, elsewhere, workshop.left_out)
+    collected, stable, dropped = stable_tests(workshop.layout.name, runs, workshop.left_out, alone, unstable)
     tests, holders = behind(workshop.index, collected)
     return workshop, Baseline(
         collected=collected,
@@ -197,7 +209,21 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         num_runs=NUM_RUNS,
         durations=runs[0].durations,
         holders=holders,
+        unstable=unstable,
     )
+
+
+def without_parameters(id: str) -> str:
+    """The function of a node id, which has no "[" in its path."""
+    return id.partition("[")[0]
+
+
+def unstable_functions(runs: Sequence[TestRun], elsewhere: TestRun, left_out: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Ids without parameters that had others in some run. A function that is not found at all `elsewhere` may need what is not there."""
+    first, *others = (frozenset(run.collected) - left_out for run in (*runs, elsewhere))
+    names = frozenset(map(without_parameters, first)) & frozenset(map(without_parameters, others[-1]))
+    moved = frozenset(name for id in first ^ others.pop() if (name := without_parameters(id)) in names)
+    return moved.union(without_parameters(id) for other in others for id in first ^ other)
 
 
 def _file_by_file(workshop: Workshop, ids: Iterable[str]) -> dict[str, str]:
@@ -216,11 +242,16 @@ def _file_by_file(workshop: Workshop, ids: Iterable[str]) -> dict[str, str]:
 
 
 def stable_tests(
-    name: str, runs: Sequence[TestRun], left_out: frozenset[str], alone: Mapping[str, str] | None = None
+    name: str,
+    runs: Sequence[TestRun],
+    left_out: frozenset[str],
+    alone: Mapping[str, str] | None = None,
+    unstable: frozenset[str] = frozenset(),
 ) -> tuple[frozenset[str], frozenset[str], dict[str, str]]:
     """What every run collected, which of it passed every time, and what the others did instead. UserError where too few pass.
 
-    `alone`: outcomes of one more run, whose selection is its own.
+    `alone`: outcomes of one more run, whose selection is its own. `unstable`: functions that do not count, dropped by their name as their
+    ids are others every time.
     """
     outcomes: dict[str, set[str]] = {}
     for run in runs:
@@ -228,8 +259,11 @@ def stable_tests(
             outcomes.setdefault(id, set()).add(run.outcomes.get(id, "missing"))
     for id in runs[-1].collected if alone is not None else ():
         outcomes.setdefault(id, set()).add((alone or {}).get(id, "missing"))
-    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs)) - left_out
+    outcomes = {id: seen for id, seen in outcomes.items() if not unstable or without_parameters(id) not in unstable}
+    everywhere = frozenset.intersection(*(frozenset(run.collected) for run in runs)) & outcomes.keys()
     stable = frozenset(id for id, seen in outcomes.items() if seen == {"passed"} and id in everywhere)
+    if not outcomes:
+        raise UserError(f"the tests of {name} cannot be told apart: {min(unstable)}, {UNSTABLE}")
     if len(stable) < MIN_PASSING * len(outcomes):
         first = min(id for id in outcomes if id not in stable)
         message = next((run.messages[first] for run in runs if first in run.messages), "")
@@ -237,7 +271,8 @@ def stable_tests(
             f"the tests of {name} fail: only {len(stable)} of {len(outcomes)} pass every time; "
             f"first {first}{': ' + message if message else ''}"
         )
-    dropped = {id: "/".join(sorted(seen)) for id, seen in outcomes.items() if id not in stable} | dict.fromkeys(left_out, "slow")
+    dropped = {id: "/".join(sorted(seen)) for id, seen in outcomes.items() if id not in stable}
+    dropped |= dict.fromkeys(left_out, "slow") | dict.fromkeys(unstable, UNSTABLE)
     return everywhere, stable, dict(sorted(dropped.items()))
 
 
