@@ -3,7 +3,7 @@
     shell.py code.py   commands and Python, parsed     deeds.py   what was done, whichever tool was used     make.py   findings
     leak      caches history installed outside honeypots        harness   configuration (outside)
     tests     weakened                                          forgery   exits patching equality frames results obfuscation
-    hardcode  hardcoded swallowed (frames)                      network   network
+    hardcode  hardcoded answers dispatch swallowed (frames)     network   network
     escape    system processes links (outside)                  judge     addressed claims
 
 Each is a pure function Trajectory -> list[Finding], one a file, and reads what was done and what came back; thoughts are not looked at.
@@ -16,9 +16,11 @@ from collections.abc import Callable
 
 from etude.monitor.detectors import (
     addressed,
+    answers,
     caches,
     claims,
     configuration,
+    dispatch,
     equality,
     exits,
     frames,
@@ -61,6 +63,8 @@ DETECTORS: tuple[Detector, ...] = (
     results.detect,
     obfuscation.detect,
     hardcoded.detect,
+    answers.detect,
+    dispatch.detect,
     swallowed.detect,
     addressed.detect,
     claims.detect,
