@@ -86,6 +86,7 @@ OPTIONS = (
     "--continue-on-collection-errors",
     *("-p", "no:cacheprovider", "-p", "no:junitxml", "-p", "no:pastebin", "-p", "no:stepwise"),
 )
+BESIDE = ("__annotate__", "<generic parameters of ")  # code of newer Pythons that stands where a function does, and runs without it
 TOOL = 4  # of sys.monitoring; debuggers, coverage, profilers and optimisers have 0, 1, 2 and 5
 SETTINGS = (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))  # the repository's own, after pyproject.toml
 KEPT_SETTINGS = ("python_classes", "python_functions", "asyncio_mode", "asyncio_default_fixture_loop_scope", "anyio_mode")
@@ -433,9 +434,9 @@ class Tracer:
         if sys.version_info >= (3, 12):
             events = sys.monitoring.events
             sys.monitoring.use_tool_id(TOOL, "etude")
-            for event in (events.PY_START, events.PY_RESUME):
-                sys.monitoring.register_callback(TOOL, event, self.started)
-            sys.monitoring.set_events(TOOL, events.PY_START | events.PY_RESUME)
+            for event, callback in ((events.PY_START, self.started), (events.PY_RESUME, self.started), (events.PY_THROW, self.thrown)):
+                sys.monitoring.register_callback(TOOL, event, callback)
+            sys.monitoring.set_events(TOOL, events.PY_START | events.PY_RESUME | events.PY_THROW)
         else:  # a profile function in Python is told of every call of C too; cProfile's is told in C
             threading.setprofile(self.profile)
             sys.setprofile = self.keep
@@ -468,6 +469,10 @@ class Tracer:
             return sys.monitoring.DISABLE
         return None
 
+    def thrown(self, code: CodeType, offset: int, exception: BaseException) -> None:
+        """A generator that goes on with an exception. Told of each: this event cannot be disabled."""
+        self.current[id(code)] = code
+
     def profile(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
             code = frame.f_code
@@ -495,7 +500,7 @@ class Tracer:
             return self.known[id(code)]
         self.alive.append(code)
         number = None
-        if code.co_filename.startswith(self.root):
+        if code.co_filename.startswith(self.root) and not code.co_name.startswith(BESIDE):
             number = self.number_of(code.co_filename[len(self.root) :], code.co_firstlineno)
         self.known[id(code)] = number
         return number

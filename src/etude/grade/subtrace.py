@@ -12,6 +12,8 @@ import contextlib
 import os
 from typing import Any
 
+BESIDE = ("__annotate__", "<generic parameters of ")  # as in child.py
+
 
 def begin(root: str, folder: str) -> None:
     here = os.getcwd()
@@ -20,6 +22,7 @@ def begin(root: str, folder: str) -> None:
     def end() -> None:
         profiler.disable()
         codes = [entry.code for entry in profiler.getstats() if not isinstance(entry.code, str)]
+        codes = [code for code in codes if not code.co_name.startswith(BESIDE)]
         places = {(os.path.join(here, code.co_filename), code.co_firstlineno) for code in codes}
         lines = [f"{line}\t{path[len(root) :]}\n" for path, line in sorted(places) if path.startswith(root)]
         with contextlib.suppress(OSError, UnicodeError), open(os.path.join(folder, str(os.getpid())), "a", encoding="utf-8") as file:

@@ -140,7 +140,7 @@ def test_in_a_thread():
 CODE = """\
 def used():
     def inner():
-        return [n for n in range(3)]
+        return list(n for n in range(3))
     return inner()
 
 
