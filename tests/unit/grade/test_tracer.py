@@ -227,6 +227,11 @@ def test_other_process():
     subprocess.run([sys.executable, "-c", "import code_under_test; code_under_test.elsewhere()"], check=True)
 
 
+def test_other_process_with_a_profiler():
+    text = "import cProfile, code_under_test; code_under_test.half(2); cProfile.Profile().runcall(len, [])"
+    subprocess.run([sys.executable, "-c", text], check=True)
+
+
 def test_nothing():
     pass
 
@@ -257,6 +262,7 @@ EXPECTED = {
     "test_after_it": {"half"},
     "test_fixture": {"plain", "half"},
     "test_other_process": {*COLLECTED, "elsewhere"},
+    "test_other_process_with_a_profiler": {*COLLECTED, "half"},
 }
 NEWER_EXPECTED = {COLLECT: {*COLLECTED, "Box"}, "test_newer": {"generic"}}
 NAMES = [f"python3.{minor}" for minor in range(11, 20)]
