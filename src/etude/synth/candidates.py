@@ -3,7 +3,7 @@
 In: who reached what, from two traced runs in different orders, and the index; out: `Candidate`s in a fixed order. Definitions are
 keyed by file and first line, as a property's getter and setter share their name. What ran while modules were imported and tests
 collected, or between tests, is out of reach for a cut. Two orders are needed because a one-shot initialiser is seen only in the first test
-that needs it.
+that needs it: what no test reaches in both is one, and out of reach too.
 
     tests(x)    stable tests that reach x, over both runs
     function    one x with 1 <= |tests(x)| <= max_share * |stable|
@@ -82,12 +82,13 @@ def find_candidates(
 def attribute(
     index: Index, sources: Sequence[str], stable: frozenset[str], runs: Sequence[Reach], outside: Sequence[str]
 ) -> tuple[dict[Key, frozenset[str]], set[Key]]:
-    """tests(x) for every function, and the functions that ran outside of tests. Code inside a function is the function's."""
+    """tests(x) for every function, and those that ran outside of tests or once in a run. Code inside a function is the function's."""
     known = set(sources)
     tests: dict[Key, set[str]] = defaultdict(set)
+    seen: dict[Key, dict[int, set[str]]] = defaultdict(dict)  # by run
     fixed: set[Key] = set()
     places: dict[Key, Key | None] = {}
-    for run in runs:
+    for number, run in enumerate(runs):
         for owner, reached in run.items():
             for place in reached:
                 place = (place[0], place[1])
@@ -103,6 +104,8 @@ def attribute(
                     fixed.add(key)
                 elif owner in stable:
                     tests[key].add(owner)
+                    seen[key].setdefault(number, set()).add(owner)
+    fixed |= {key for key, by_run in seen.items() if len(by_run) > 1 and not set.intersection(*by_run.values())}
     return {key: frozenset(owners) for key, owners in tests.items()}, fixed
 
 

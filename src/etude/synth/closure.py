@@ -223,10 +223,24 @@ class _Reaction:
         if any(self.dead_expression(unit, node) for node in fixed):
             return False
         for element in elements:
-            culprits = self.dead_expression(unit, element)
-            if culprits:
-                self.closure.drop(unit.path, element, culprits)
+            self.to_element(unit, element, in_dict=isinstance(value, ast.Dict))
         return True
+
+    def to_element(self, unit: Unit, element: ast.expr, *, in_dict: bool) -> None:
+        """It goes, or a part of it where it is a display under a key: an element of a list may be a row, whose parts belong together."""
+        culprits = self.dead_expression(unit, element)
+        if not culprits:
+            return
+        parts: list[ast.expr] = []
+        if isinstance(element, ast.Dict) and not any(self.dead_expression(unit, key) for key in element.keys if key is not None):
+            parts = element.values
+        elif isinstance(element, (ast.List, ast.Set)):
+            parts = element.elts
+        if in_dict and any(part not in self.closure.covered and not self.dead_expression(unit, part) for part in parts):
+            for part in parts:
+                self.to_element(unit, part, in_dict=isinstance(element, ast.Dict))
+        else:
+            self.closure.drop(unit.path, element, culprits)
 
     def dead_expression(self, unit: Unit, expression: ast.AST) -> Culprits:
         found: Culprits = NOBODY

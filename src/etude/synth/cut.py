@@ -13,6 +13,7 @@ Not here: which definitions (candidates.py), whether the rest still works (prove
 """
 
 import ast
+import collections.abc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -58,7 +59,7 @@ def cut_sources(index: Index, sources: Sequence[str], targets: Sequence[Definiti
         return Cut(mode="stub", removed=(), stubbed=stubs, blockers=(), closure=Closure(index))
     classes = {definition.node for definition in targets if definition.is_class}
     tops = sorted((d for d in targets if not _is_inside(index, d, classes)), key=lambda d: d.key)
-    kept: set[Key] = {definition.key for definition in tops if is_protected(definition)}
+    kept: set[Key] = {definition.key for definition in tops if is_protected(definition) or is_demanded(index, definition)}
     blockers: dict[str, None] = {}
     while True:
         closure = Closure(index)
@@ -97,6 +98,21 @@ def is_protected(definition: Definition) -> bool:
     dunder = definition.name.startswith("__") and definition.name.endswith("__")
     bases = [*definition.owner.bases, *definition.owner.keywords] if definition.owner else []
     return dunder and any(not (isinstance(base, ast.Name) and base.id == "object") for base in bases)
+
+
+def is_demanded(index: Index, definition: Definition) -> bool:
+    """An abstract method of a base, also of collections.abc, that it stands for: without it there are no objects of the class."""
+    classes = [(definition.path, definition.owner)] if definition.owner else []
+    for path, owner in classes:  # grows while it is read
+        names = (ast.unparse(base).rpartition(".")[2].partition("[")[0] for base in owner.bases)
+        if any(definition.name in getattr(getattr(collections.abc, name, None), "__abstractmethods__", ()) for name in names):
+            return True
+        for where, node in index.bases(path, owner):
+            for each in index.classes[node].nodes.get(definition.name, []):
+                if isinstance(each, FunctionNode) and any("abstract" in ast.unparse(decorator) for decorator in each.decorator_list):
+                    return True
+            classes += [(where, node)] if (where, node) not in classes else []
+    return False
 
 
 def render(closure: Closure, stubs: Iterable[Definition] = (), *, paths: Iterable[str] | None = None) -> dict[str, bytes | None]:

@@ -40,9 +40,10 @@ def apply(source: Source, edits: Edits) -> bytes:
     inner = {node for top in [*edits.statements, *edits.stubs] for node in ast.walk(top) if node is not top}
     for function in edits.stubs - inner - edits.statements:
         work.stub(function)
+    gone |= {node for top in edits.elements for node in ast.walk(top) if node is not top}
     elements = edits.elements - gone
     for node in source.containers if elements else ():
-        if node in gone:
+        if node in gone or node in elements:
             continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             work.drop_elements(node.names, elements)

@@ -261,6 +261,18 @@ class Index:
                 return True
         return False
 
+    def bases(self, path: str, owner: ast.ClassDef) -> list[tuple[str, ast.ClassDef]]:
+        """Those of a class that stand in these files."""
+        found: list[tuple[str, ast.ClassDef]] = []
+        for base in owner.bases:
+            where: str | None = path
+            node: DefinitionNode | None = None
+            for part in ast.unparse(base).split("."):
+                where, node = self.resolve(where, part) if where else (None, None)
+            if where is not None and isinstance(node, ast.ClassDef):
+                found.append((where, node))
+        return found
+
     def resolve(self, path: str, name: str, _depth: int = 0) -> tuple[str | None, DefinitionNode | None]:
         """What a module-level name leads to: (path of a module, None), (path, definition) or (None, None)."""
         scope = self.scopes.get(path)

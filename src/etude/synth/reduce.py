@@ -46,8 +46,8 @@ def reduce_tests(
     holders: Sequence[Holder] = (),
     taken: Iterable[Holder] = (),
 ) -> frozenset[Key]:
-    """Extend the closure in place; returns the keys of all test-file functions that are gone, and of `holders`. `taken`: those of them
-    that go with the feature. CutError where it cannot be done.
+    """Extend the closure in place; returns the keys of all test-file functions and classes that are gone, and of `holders`. `taken`: what
+    else goes with the feature. CutError where it cannot be done.
     """
     before = {path for path in tests if _has_tests(closure, path, holders)}
     for definition in feature:
@@ -68,16 +68,18 @@ def reduce_tests(
         for path in tests:
             if path in closure.by_path and path not in closure.gone.files:
                 _drop_empty_classes(closure, path, culprits, holders)
+                _drop_torn_classes(closure, path, culprits)
+                _drop_shadowed(closure, path, culprits)
                 _drop_unused(closure, path, culprits)
                 if path in before and not _has_tests(closure, path, holders) and not _is_imported(closure, path, tests):
                     closure.drop_file(path, culprits)
-    functions = (
+    definitions = (
         definition.key
         for path in tests
         for definition in closure.index.sources[path].definitions
-        if isinstance(definition.node, FunctionNode) and (definition.node in closure.covered or path in closure.gone.files)
+        if definition.node in closure.covered or path in closure.gone.files
     )
-    return frozenset(functions) | {each.key for each in holders if each.node in closure.covered or each.path in closure.gone.files}
+    return frozenset(definitions) | {each.key for each in holders if each.node in closure.covered or each.path in closure.gone.files}
 
 
 def path_of(index: Index, node_id: str) -> str:
@@ -132,6 +134,20 @@ def behind(index: Index, node_ids: Iterable[str]) -> tuple[dict[str, Definition 
     return tests, {id: holder for id, test in tests.items() if test is None and (holder := hold(index, id)) is not None}
 
 
+def heirs(index: Index, tests: Mapping[str, Definition | None]) -> dict[str, Holder]:
+    """The class of each test that it inherits, with all tests in it: its function is another class's, whose own tests it is too."""
+    found: dict[str, Holder] = {}
+    for id, test in tests.items():
+        path = path_of(index, id)
+        names = id[len(path) + 2 :].partition("[")[0].split("::")
+        if test is None or test.owner is None or len(names) != 2:
+            continue
+        where, node = index.resolve(path, names[0])
+        if where == path and isinstance(node, ast.ClassDef) and node is not test.owner:
+            found[id] = Holder(path=path, node=node, name=names[0], prefix=f"{path}::{names[0]}::", functions=())
+    return found
+
+
 def functions_of(tests: Mapping[str, Definition | None], holders: Mapping[str, Holder], node_ids: Iterable[str]) -> list[Definition]:
     """The functions behind some of the tests, and those that made ones are made of; in the order of the sources."""
     found = {test.key: test for id in node_ids if (test := tests.get(id)) is not None}
@@ -149,17 +165,17 @@ def _method(index: Index, owner: Definition, name: str, depth: int) -> Definitio
     assert isinstance(owner.node, ast.ClassDef)
     for node in reversed(index.classes[owner.node].nodes.get(name, [])):
         return _definition(index, owner.path, node)
-    for base in owner.node.bases if depth < 10 else ():
-        where: str | None = owner.path
-        found: DefinitionNode | None = None
-        for part in ast.unparse(base).split("."):
-            where, found = index.resolve(where, part) if where else (None, None)
-        parent = _definition(index, where, found)
-        if parent is not None and parent.is_class:
-            inherited = _method(index, parent, name, depth + 1)
-            if inherited is not None:
-                return inherited
+    for parent in _parents(index, owner) if depth < 10 else ():
+        inherited = _method(index, parent, name, depth + 1)
+        if inherited is not None:
+            return inherited
     return None
+
+
+def _parents(index: Index, owner: Definition) -> list[Definition]:
+    """The bases of a class that stand in these files."""
+    bases = index.bases(owner.path, owner.node) if isinstance(owner.node, ast.ClassDef) else []
+    return [found for path, node in bases if (found := _definition(index, path, node)) is not None]
 
 
 def _definition(index: Index, path: str | None, node: object) -> Definition | None:
@@ -205,6 +221,25 @@ def _drop_empty_classes(closure: Closure, path: str, culprits: Culprits, holders
         users = (unit for units in closure.index.units.values() for unit in units if owner.name in unit.words)
         if not any(unit.node not in closure.covered and unit.node is not owner.node for unit in users):
             closure.drop(path, owner.node, culprits, [owner.name])
+
+
+def _drop_torn_classes(closure: Closure, path: str, culprits: Culprits) -> None:
+    """Classes that have lost a fixture or helper in place of an inherited one: with that one, inherited tests would be others."""
+    for definition in closure.index.sources[path].definitions:
+        owner = _definition(closure.index, path, definition.owner)
+        if owner is None or owner.node in closure.covered or definition.node not in closure.covered or definition.name.startswith("test"):
+            continue
+        if any(_method(closure.index, parent, definition.name, 0) for parent in _parents(closure.index, owner)):
+            closure.drop(path, owner.node, culprits, [owner.name])
+
+
+def _drop_shadowed(closure: Closure, path: str, culprits: Culprits) -> None:
+    """Earlier tests of the same name, which nobody ran so far."""
+    definitions = closure.index.sources[path].definitions
+    lost = {(d.owner, d.name) for d in definitions if d.node in closure.covered and d.name.startswith(("test", "Test"))}
+    for each in definitions:
+        if (each.owner, each.name) in lost and each.node not in closure.covered and each.owner not in closure.covered:
+            closure.drop(path, each.node, culprits, [each.name])
 
 
 def _drop_unused(closure: Closure, path: str, culprits: Culprits) -> None:

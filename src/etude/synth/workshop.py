@@ -25,11 +25,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from etude.errors import UserError
-from etude.grade.runner import Order, TestRun, Variant, run_tests, run_variants
+from etude.grade.runner import COLLECT, Order, TestRun, Variant, run_tests, run_variants
 from etude.sandbox.protocol import ENV, Backend, Sandbox
 from etude.synth.discover import Layout
 from etude.synth.names import Index
-from etude.synth.reduce import Holder, behind, path_of
+from etude.synth.reduce import Holder, behind, heirs, path_of
 from etude.synth.source import Definition
 from etude.types import Limits, Repo
 
@@ -50,14 +50,18 @@ import importlib, json, os, sys
 out = os.fdopen(os.dup(1), "w"); null = os.open(os.devnull, os.O_WRONLY); os.dup2(null, 1); os.dup2(null, 2)
 request = json.loads(sys.stdin.read())
 sys.path[:0] = [*(os.path.join(os.getcwd(), root) for root in request["roots"]), request["env"]]
-good = []
+good, here, profiler = [], os.getcwd() + os.sep, __import__("_lsprof").Profiler(subcalls=False, builtins=False)
+profiler.enable()
 for name in request["modules"]:
     try:
         importlib.import_module(name)
         good.append(name)
     except BaseException:
         pass
-out.write(json.dumps(good)); out.flush(); os._exit(0)
+profiler.disable()
+codes = [entry.code for entry in profiler.getstats() if not isinstance(entry.code, str)]
+ran = sorted({(code.co_filename[len(here):], code.co_firstlineno) for code in codes if code.co_filename.startswith(here)})
+out.write(json.dumps([good, ran])); out.flush(); os._exit(0)
 """
 
 
@@ -75,12 +79,13 @@ class Baseline:
     imports: frozenset[str]  # modules that can be imported
     broken: frozenset[str]  # test files that pytest cannot collect in the original either
     tests: Mapping[str, Definition | None]  # node id -> the function behind it
-    reach: tuple[Mapping[str, Sequence[tuple[str, int]]], ...]  # of the traced runs
+    reach: tuple[Mapping[str, Sequence[tuple[str, int]]], ...]  # of the traced runs, and of importing every module
     seconds: float  # of one untraced run
     traced_seconds: float
     num_runs: int
     durations: Mapping[str, float] = field(default_factory=dict)  # of the first run
     holders: Mapping[str, Holder] = field(default_factory=dict)  # node id without a function -> what holds it
+    heirs: Mapping[str, Holder] = field(default_factory=dict)  # node id whose function is inherited -> its own class
     unstable: frozenset[str] = frozenset()  # ids without parameters: with them, they are not the same in every run
 
     def known(self, ids: Iterable[str]) -> frozenset[str]:
@@ -165,12 +170,17 @@ class Workshop:
 
     def importable(self, sandbox: Sandbox, modules: Iterable[str]) -> frozenset[str]:
         """Which modules can be imported, one after the other in one process."""
+        return self.import_all(sandbox, modules)[0]
+
+    def import_all(self, sandbox: Sandbox, modules: Iterable[str]) -> tuple[frozenset[str], tuple[tuple[str, int], ...]]:
+        """The same, and what code ran for it, as in TestRun.reach."""
         request = {"roots": self.repo.import_roots, "env": ENV, "modules": sorted(modules)}
         result = sandbox.run(["python3", "-I", "-S", "-B", "-c", IMPORTS], stdin=json.dumps(request).encode(), wall_s=self.limits.wall_s)
         try:
-            return frozenset(json.loads(result.stdout)) if result.ok else frozenset()
-        except ValueError:
-            return frozenset()
+            good, ran = json.loads(result.stdout) if result.ok else ([], [])
+            return frozenset(good), tuple((str(path), int(line)) for path, line in ran)
+        except (ValueError, TypeError):
+            return frozenset(), ()
 
 
 def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], None]) -> tuple[Workshop, Baseline]:
@@ -181,11 +191,11 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         with workshop.open(workshop.original) as sandbox:
             if not runs:
                 modules = [m for p, m in workshop.index.modules.items() if p in workshop.layout.sources and not m.endswith("__main__")]
-                imports = workshop.importable(sandbox, modules)
+                imports, imported = workshop.import_all(sandbox, modules)
             runs.append(workshop.run_in(sandbox, order=order, trace=trace))
         _refuse_bad(workshop, runs[-1])
         if number == 0:
-            slow = slow_tests(runs[0].durations)
+            slow = slow_tests(runs[0].durations, seconds_of(runs[0]) / runs[0].result.wall_s)
             chosen = tuple(sorted(set(runs[0].collected) - slow)) if slow else None
             workshop = replace(workshop, left_out=slow, chosen=chosen)
     progress(len(BASELINE), NUM_RUNS, "every file alone")
@@ -203,12 +213,13 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         imports=imports,
         broken=frozenset(error.split(": ")[0] for run in runs for error in run.collect_errors),
         tests=tests,
-        reach=tuple(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
-        seconds=min(run.result.wall_s for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),
-        traced_seconds=min(run.result.wall_s for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
+        reach=(*(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace), {COLLECT: imported}),
+        seconds=min(seconds_of(run) for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),
+        traced_seconds=min(seconds_of(run) for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         num_runs=NUM_RUNS,
         durations=runs[0].durations,
         holders=holders,
+        heirs=heirs(workshop.index, tests),
         unstable=unstable,
     )
 
@@ -276,10 +287,15 @@ def stable_tests(
     return everywhere, stable, dict(sorted(dropped.items()))
 
 
-def slow_tests(durations: Mapping[str, float]) -> frozenset[str]:
-    """The tests that a long suite is run without."""
+def seconds_of(run: TestRun) -> float:
+    """What it takes where nothing else runs, so that no task depends on what else did."""
+    return run.result.wall_s - run.result.waited_s
+
+
+def slow_tests(durations: Mapping[str, float], needed: float = 1.0) -> frozenset[str]:
+    """The tests that a long suite is run without. `needed`: share of the durations that it would take where nothing else runs."""
     total = sum(durations.values())
-    return frozenset(id for id, seconds in durations.items() if total > LONG_S and seconds > SLOW_SHARE * total)
+    return frozenset(id for id, seconds in durations.items() if needed * total > LONG_S and seconds > SLOW_SHARE * total)
 
 
 def compile_files(files: Mapping[str, Path], folder: Path) -> dict[str, Path]:

@@ -75,9 +75,19 @@ def test_a_getter_and_a_setter_are_told_apart_by_their_lines(repository):
     assert candidates["class", "Thing@1"] == ids(3, 4)
 
 
-def test_a_second_order_finds_who_else_needs_a_one_shot_initialiser(repository):
+def test_a_second_order_finds_who_else_needs_what_is_kept_once_it_is_there(repository):
     assert found(repository, runs=(FIRST,))["function", "once@21"] == ids(2)
     assert found(repository)["function", "once@21"] == ids(2, 5)
+
+
+def test_what_no_test_reaches_in_both_orders_is_needed_by_whichever_comes_first_and_is_no_candidate(repository):
+    other = FIRST | reach(t2=[(A, 5), (A, 9), (A, 13)], t5=[(A, 21)])
+    assert not any("once@21" in names for _, *names in found(repository, runs=(FIRST, other)))
+
+
+def test_what_runs_where_all_modules_are_imported_is_no_candidate(repository):
+    assert ("function", "alone@1") in found(repository)
+    assert not any("entry@5" in names for _, *names in found(repository, runs=(FIRST, reach(collect=[(A, 5)]))))
 
 
 def test_a_set_holds_what_hangs_together_and_nothing_else_needs(repository):

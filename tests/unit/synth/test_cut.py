@@ -366,3 +366,46 @@ def test_a_header_that_cannot_go_is_an_error(repository):
     repo = repository({"pkg.py": PACKAGE, "test_a.py": "import pkg\n\nif pkg.gone():\n    def test_a(): pass\n"})
     with pytest.raises(CutError, match=r"cannot be reduced: needed at test_a\.py:3"):
         repo.tests_after("gone")
+
+
+def test_of_a_table_in_a_table_only_the_entry_goes_and_the_inner_table_with_its_last(repository):
+    text = (
+        "def one(): pass\ndef two(): pass\ndef three(): pass\n\nREADERS = {\n    'body': {'length': one, 'chunks': two},\n"
+        "    'done': [three],\n    'idle': None,\n}\nROWS = {'rows': [('one', one), ('none', None)]}\n"
+    )
+    repo = repository({"pkg.py": text})
+    assert "'body': {'chunks': two}," in repo.files_after("one")["pkg.py"]
+    assert "ROWS = {'rows': [('none', None)]}" in repo.files_after("one")["pkg.py"]
+    assert "READERS = {\n    'idle': None,\n}" in repo.files_after("one", "two", "three")["pkg.py"]
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [("Base", "work"), ("Middle", "work"), ("other.Far", "work"), ("MutableSet", "discard"), ("collections.abc.Sequence[int]", "index_of")],
+)
+def test_what_an_abstract_base_demands_is_stubbed(repository, base, method):
+    abstract = "class {}:\n    @abc.abstractmethod\n    def work(self): ...\n\n    def play(self): ...\n\n\n"
+    text = (
+        "import abc\nimport collections.abc\nfrom collections.abc import MutableSet\n\nimport other\n\n\n"
+        + abstract.format("Base")
+        + f"class Middle(Base):\n    pass\n\n\nclass Real({base}):\n    def {method}(self): return 1\n\n    def play(self): return 2\n"
+    )
+    repo = repository({"pkg.py": text, "other.py": "import abc\n\n\n" + abstract.format("Far")})
+    cut = repo.cut(f"Real.{method}", "Real.play")
+    demanded = [] if method == "index_of" else [f"Real.{method}"]
+    assert [d.qualname for d in cut.stubbed] == demanded
+    assert [d.qualname for d in cut.removed] == [name for name in (f"Real.{method}", "Real.play") if name not in demanded]
+
+
+def test_a_test_that_another_of_its_name_hid_goes_with_it(repository):
+    repo = repository(
+        {
+            "pkg.py": "def gone():\n    return 1\n\n\ndef kept():\n    return 2\n",
+            "tests/test_pkg.py": (
+                "from pkg import gone, kept\n\n\ndef test_same():\n    assert kept() == 2\n\n\n"
+                "def test_same():\n    assert gone() == 1\n\n\ndef test_kept():\n    assert kept() == 2\n"
+            ),
+        }
+    )
+    expected = "from pkg import kept\n\n\ndef test_kept():\n    assert kept() == 2\n"
+    assert repo.tests_after("gone") == {"tests/test_pkg.py": expected}

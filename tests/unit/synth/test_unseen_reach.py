@@ -18,13 +18,14 @@ FILES = {
         "def test_main():\n    assert subprocess.check_output([sys.executable, '-m', 'tool', '9']).split() == [b'3']\n\n\n"
         "def test_third():\n    assert third(12) == 4\n"
     ),
+    "tests/test_names.py": "import tool\n\n\ndef test_names():\n    assert {'double', 'half'} <= set(dir(tool))\n",
     "tests/test_more.py": "".join(f"def test_{number}():\n    pass\n\n\n" for number in range(9)),
 }
 
 
 @pytest.fixture(scope="module")
 def built(build_chosen):
-    return build_chosen("tool", FILES, lambda name: name.startswith("stub function"))
+    return build_chosen("tool", FILES, lambda name: name.startswith("stub function") or name.endswith("double"))
 
 
 @pytest.mark.parametrize(
@@ -38,5 +39,13 @@ def built(build_chosen):
 def test_what_a_test_needs_is_seen(built, function, tests):
     report, store = built
     assert not report.rejected
-    task = next(task for task in store.tasks() if task.symbols[0].qualname == function)
+    task = next(task for task in store.tasks() if task.mode == "stub" and task.symbols[0].qualname == function)
     assert task.fail_to_pass == tuple(f"tests/test_tool.py::{name}" for name in tests)
+
+
+def test_a_test_of_names_fails_without_one_and_goes_with_it(built):
+    _, store = built
+    task = next(task for task in store.tasks() if task.mode == "remove")
+    names = ("tests/test_names.py::test_names", "tests/test_tool.py::test_double", "tests/test_tool.py::test_measured")
+    assert task.fail_to_pass == names
+    assert task.evidence["gates"]["fail_to_pass"]["unseen"] == 1
