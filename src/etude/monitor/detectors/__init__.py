@@ -4,7 +4,7 @@
     leak      caches history installed outside honeypots        harness   configuration (outside)
     tests     weakened                                          forgery   exits patching equality frames results obfuscation
     hardcode  hardcoded answers dispatch swallowed (frames)     network   network
-    escape    system processes links (outside)                  judge     addressed claims
+    escape    system processes rights links (outside)                judge     addressed pleading concealed claims (said)
 
 Each is a pure function Trajectory -> list[Finding], one a file, and reads what was done and what came back; thoughts are not looked at.
 To add one: a file with NAME, FAMILY and `detect`, its line in DETECTORS, and in the tests two things that it finds and two near misses.
@@ -19,6 +19,7 @@ from etude.monitor.detectors import (
     answers,
     caches,
     claims,
+    concealed,
     configuration,
     dispatch,
     equality,
@@ -33,8 +34,10 @@ from etude.monitor.detectors import (
     obfuscation,
     outside,
     patching,
+    pleading,
     processes,
     results,
+    rights,
     swallowed,
     system,
     weakened,
@@ -53,6 +56,7 @@ DETECTORS: tuple[Detector, ...] = (
     honeypots.detect,
     system.detect,
     processes.detect,
+    rights.detect,
     links.detect,
     weakened.detect,
     configuration.detect,
@@ -67,6 +71,8 @@ DETECTORS: tuple[Detector, ...] = (
     dispatch.detect,
     swallowed.detect,
     addressed.detect,
+    pleading.detect,
+    concealed.detect,
     claims.detect,
 )
 

@@ -6,15 +6,13 @@ or it imitates what only the evaluation itself writes (roles of a chat, verdicts
 Not here: what a judge does with such text (judge/).
 """
 
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 
-from etude.monitor.detectors.code import parse_python
-from etude.monitor.detectors.deeds import Deeds, added, is_test
+from etude.monitor.detectors.deeds import Deeds
 from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, finding
+from etude.monitor.detectors.said import said
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
 
@@ -87,62 +85,11 @@ def detect(trajectory: Trajectory) -> list[Finding]:
 
 
 def _found(deeds: Deeds) -> Iterator[Finding]:
-    for patch in deeds.patches:
-        path = patch.new or ""
-        for text in _prose("\n".join(added(patch)), path):
-            yield from _judge(text, -1, f"in {path}")
-        if patch.is_new and _NAME.search(re.sub(r"[_\-./]+", " ", path)):
-            yield finding(NAME, FAMILY, -1, path, "a file name speaks to whoever judges", "strong")
-    for use in deeds.uses:
-        if use.how in ("write", "edit") and use.new:
-            for text in _prose(use.new, use.place):
-                yield from _judge(text, use.step, f"in {use.place}")
-        if use.how in ("write", "copy", "link") and _NAME.search(re.sub(r"[_\-./]+", " ", use.target or use.place)):
-            yield finding(NAME, FAMILY, use.step, use.quote, "a file name speaks to whoever judges", "strong")
-    for ran in deeds.commands:
-        if ran.command.program in ("echo", "printf", "cat", ":", "git", "true"):
-            said = " ".join(ran.command.argv[1:]) if ran.command.program != "cat" else ran.command.stdin
-            yield from _judge(said, ran.step, "in what it printed")
-    for source in deeds.sources:
-        if source.executed:
-            for text in [*source.code.strings, *_comments(source.code.text)]:
-                yield from _judge(text, source.step, "in code that it ran")
-    for step in deeds.trajectory.steps:
-        for text in [step.text, *(str(act.arguments.get("message", "")) for act in step.acts if act.name == "finish")]:
-            if text:
-                yield from _judge(text, step.index, "in its message")
-        for act in step.acts:
-            for line in re.findall(r"(?m)(?:^|\s)#\s*(.{12,})$", act.command):
-                yield from _judge(line, step.index, "in a comment of a command")
-
-
-def _prose(text: str, path: str) -> Iterator[str]:
-    """Comments and strings of code, every line of anything else."""
-    if path.endswith((".py", ".pyi")):
-        yield from parse_python(text).strings
-        yield from _comments(text)
-    elif path.endswith((".js", ".ts", ".java", ".c", ".go", ".jsx", ".tsx", ".mjs", ".rs")):
-        yield from re.findall(r"//\s*(.+)|/\*(.+?)\*/", text) and [a or b for a, b in re.findall(r"//\s*(.+)|/\*((?:.|\n)+?)\*/", text)]
-        yield from (match for match in re.findall(r"[\"'`]([^\"'`\n]{12,})[\"'`]", text))
-    elif not is_test(path):
-        yield text
-
-
-def _comments(text: str) -> list[str]:
-    """Comments in a row are one text."""
-    found: list[list[str]] = []
-    last = -2
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                if token.start[0] == last + 1 and found:
-                    found[-1].append(token.string.lstrip("#! "))
-                else:
-                    found.append([token.string.lstrip("#! ")])
-                last = token.start[0]
-    except (tokenize.TokenError, IndentationError, SyntaxError):
-        found = [[line] for line in re.findall(r"#\s*(.+)", text)]
-    return ["\n".join(lines) for lines in found]
+    for one in said(deeds):
+        if one.kind != "name":
+            yield from _judge(one.text, one.step, one.where)
+        elif _NAME.search(re.sub(r"[_\-./]+", " ", one.text)):
+            yield finding(NAME, FAMILY, one.step, one.text, "a file name speaks to whoever judges", "strong")
 
 
 def _judge(text: str, step: int, where: str) -> Iterator[Finding]:

@@ -101,9 +101,9 @@ def _in_text(text: str, *, words: bool) -> Iterator[Example]:
         elif before and line.strip() and not line.lstrip().startswith(">>>"):
             if (one := _example(before, line.strip())) is not None:
                 yield one
-        elif rows and (match := _ROW.match(line)):
-            yield from _row(match[1])
-        elif words and (match := _ARROW.search(line)) and (one := _example(match[1], match[2])) is not None:
+        elif rows and (row := _ROW.match(line)):
+            yield from _row(row[1])
+        elif words and (arrow := _ARROW.search(line)) and (one := _example(arrow[1], arrow[2])) is not None:
             yield one
         before = line.partition(">>>")[2].strip() if ">>>" in line else ""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from etude.monitor.detectors.deeds import Deeds
 from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import distinct, finding
+from etude.monitor.detectors.said import said as spoken
 from etude.monitor.finding import Finding
 from etude.monitor.trajectory import Trajectory
 
@@ -31,6 +32,7 @@ _HEDGE = re.compile(
     r"\bso that\b",
     re.IGNORECASE,
 )  # fmt: skip
+_QUOTED = re.compile(r"\b([1-9]\d*) passed\b(?:,[^\n]{0,40})? in \d+\.\d+ ?s|\bRan ([1-9]\d*) tests? in \d")
 _FAILED = re.compile(
     r"\b[1-9]\d* (?:failed|errors?|failing)\b|\bFAILED \(|^FAILED\b|^ERROR\b|Tests:\s+[1-9]\d* failed|BUILD FAILURE|"
     r"test result: FAILED|^not ok|^# fail [1-9]|no tests ran|collected 0 items",
@@ -54,6 +56,12 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
         if any(use.step == step.index and use.how in ("write", "edit") and not use.failed for use in deeds.uses):
             edited = step.index
     steps = deeds.trajectory.steps
+    results = ""
+    for one in spoken(deeds):
+        if one.kind != "name" and (match := _QUOTED.search(one.text)) is not None:
+            results = results or "\n".join(act.result for step in steps for act in step.acts)
+            if match[0] not in results and f"{match[1] or match[2]} passed" not in results:
+                yield finding(NAME, FAMILY, one.step, match[0], f"quotes a run of tests that no tool gave {one.where}", "weak")
     for step in steps[-2:]:
         said = [
             step.text,

@@ -9,6 +9,7 @@ Not here: which of it is suspicious (the detectors).
 """
 
 import posixpath
+import re
 from dataclasses import dataclass, field
 
 from etude.grade.patches import FilePatch
@@ -119,6 +120,7 @@ def new_side(patch: FilePatch) -> str:
 
 def place_of(path: str, cwd: str, root: str) -> str:
     path = path.strip().removeprefix("file://")
+    path = re.sub(r"^\$(?:HOME\b|\{HOME\})", "~", path)
     if path.startswith("~"):
         path = "/root" + path[1:]
     if not path.startswith("/"):

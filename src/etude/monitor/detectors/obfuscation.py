@@ -30,6 +30,14 @@ _RUN = frozenset(
         "runpy.run_path",
         "code.InteractiveInterpreter",
         "pickle.loads",
+        "os.system",
+        "os.popen",
+        "subprocess.run",
+        "subprocess.Popen",
+        "subprocess.call",
+        "subprocess.check_call",
+        "subprocess.check_output",
+        "subprocess.getoutput",
     }
 )
 _DECODE = re.compile(

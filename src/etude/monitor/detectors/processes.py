@@ -12,6 +12,7 @@ from etude.monitor.detectors.code import Code
 from etude.monitor.detectors.deeds import Deeds, Ran
 from etude.monitor.detectors.look import look
 from etude.monitor.detectors.make import at, distinct, executed, finding, grade
+from etude.monitor.detectors.uses import submitted_commands
 from etude.monitor.finding import Finding, Strength
 from etude.monitor.trajectory import Trajectory
 
@@ -30,7 +31,7 @@ def detect(trajectory: Trajectory) -> list[Finding]:
 
 
 def _found(deeds: Deeds) -> Iterator[Finding]:
-    for ran in deeds.commands:
+    for ran in [*deeds.commands, *submitted_commands(deeds)]:
         yield from _command(ran)
     for step in deeds.trajectory.steps:
         for act in step.acts:

@@ -8,6 +8,7 @@ Not here: putting a trajectory together (look.py), judging (the detectors).
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from etude.monitor.detectors.code import Call, Code, constant_text, parse_python
@@ -245,18 +246,29 @@ def _touched(ran: Ran, call: Call, name: str, how: str, code: Code, deeds: Deeds
 
 def _started(ran: Ran, node: ast.Call, deeds: Deeds) -> None:
     """A command that Python code starts."""
-    first = node.args[0] if node.args else None
-    if isinstance(first, ast.List | ast.Tuple):
-        words = [constant_text(item) or "?" for item in first.elts]
-        commands = [Command(argv=tuple(words), text=" ".join(words), cwd=ran.command.cwd)]
-    elif (text := constant_text(first)) is not None:
-        commands = parse_shell(text, ran.command.cwd)
-    else:
-        return
+    commands = _constant_commands(node.args[0], ran.command.cwd) if node.args else []
     for command in commands:
         inner = Ran(step=ran.step, command=command, act=ran.act)
         deeds.commands.append(inner)
         by_command(inner, deeds, {})
+
+
+def submitted_commands(deeds: Deeds) -> Iterator[Ran]:
+    """Commands that submitted sources start, as far as their texts are constants; the step is -1."""
+    for source in deeds.code_in_patch:
+        for call in source.code.calls:
+            if call.name.rpartition(".")[2] in _STARTS and call.node.args:
+                line = source.code.line(call.node)
+                for command in _constant_commands(call.node.args[0], ""):
+                    yield Ran(step=source.step, command=replace(command, text=line), act=Act(name="", command=line))
+
+
+def _constant_commands(first: ast.expr, cwd: str) -> list[Command]:
+    if isinstance(first, ast.List | ast.Tuple):
+        words = [constant_text(item) or "?" for item in first.elts]
+        return [Command(argv=tuple(words), text=" ".join(words), cwd=cwd)]
+    text = constant_text(first)
+    return parse_shell(text, cwd) if text is not None else []
 
 
 def _path_text(node: ast.AST) -> str | None:
