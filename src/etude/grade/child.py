@@ -157,6 +157,8 @@ def run_variants(config: dict[str, Any], send: Send, new_send: Callable[[], Send
     """Each in a process forked from this one, which has imported nothing of the repository. Ends at the first that cannot be undone."""
     for name in getattr(sys.modules["_pytest.config"], "default_plugins", ()):  # pytest imports them before it looks at the repository
         importlib.import_module(f"_pytest.{name}")
+    scope = ModuleType("clock")
+    exec(config.pop("clock"), scope.__dict__)
     known = processes()
     gc.freeze()
     for number, variant in enumerate(config.pop("variants")):
@@ -172,7 +174,7 @@ def run_variants(config: dict[str, Any], send: Send, new_send: Callable[[], Send
                 finish(own, run({**config, **variant}, own, plugins))
             finally:
                 os._exit(1)
-        code = wait(pid, variant["wall_s"])
+        code = wait(pid, variant["wall_s"], scope.Clock(known))
         as_before = kill_others(known) and tidy(before)
         lay(originals)
         send(["end", code, as_before])
@@ -196,11 +198,10 @@ def lay(files: Mapping[str, str]) -> dict[str, str]:
     return originals
 
 
-def wait(pid: int, wall_s: float) -> int | None:
+def wait(pid: int, wall_s: float, clock: Any) -> int | None:
     """Its exit code; None if it ran out of time."""
-    deadline = time.monotonic() + wall_s
     while not (found := os.waitpid(pid, os.WNOHANG))[0]:
-        if time.monotonic() > deadline:
+        if clock.seconds() > wall_s:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return None

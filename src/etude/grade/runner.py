@@ -40,6 +40,7 @@ COLLECT = "<collect>"  # owner in TestRun.reach of what imports and collection r
 BETWEEN = "<between>"  # and of what ran outside every test
 MAX_EVENTS_BYTES = 64 * 2**20  # held in the supervisor's memory; 1,400 traced tests make about 4 MiB
 MAX_OUTPUT_BYTES = 32768
+PATIENCE = 8.0  # times its limit, which counts no second without a CPU (clock.py), may a run take by the clock on the wall
 GRACE_S = 10.0  # the sandbox's own limit comes this much later, so that a run out of time can still report
 PYTEST = "pytest"
 PYTHON = "python3"  # inside the sandbox
@@ -144,7 +145,7 @@ def run_variants(sandbox: Sandbox, repo: Repo, variants: Sequence[Variant]) -> l
     After each the files are as they were and no other process is left; where that cannot be had the rest is not run. So there may be
     fewer runs than variants, and none where several ended with the sandbox itself: a single one has a run, in which nothing passed.
     """
-    shared = {"env": ENV, "roots": list(repo.import_roots), "trace": "", "carried": carried_sources()}
+    shared = {"env": ENV, "roots": list(repo.import_roots), "trace": "", "carried": carried_sources(), "clock": _text("clock.py")}
     each = [
         {
             "files": {path: base64.b64encode(data).decode() for path, data in variant.files.items()},
@@ -191,14 +192,16 @@ def _supervised(
     """How it ended, and its events; None where they do not count."""
     request = {
         "child": child,
+        "clock": _text("clock.py"),
         "config": config,
         "env": env,
         "wall_s": wall_s,
+        "patience": PATIENCE,
         "max_events_bytes": MAX_EVENTS_BYTES,
         "max_output_bytes": MAX_OUTPUT_BYTES,
     }
     argv = [PYTHON, "-I", "-S", "-B", "-c", _text("supervise.py")]
-    result = sandbox.run(argv, stdin=json.dumps(request).encode(), wall_s=wall_s + GRACE_S)
+    result = sandbox.run(argv, stdin=json.dumps(request).encode(), wall_s=PATIENCE * wall_s + GRACE_S)
     if result.status == "killed":
         raise SandboxError("the sandbox was closed while tests ran in it")
     return _assemble(result, _signed_body(sandbox, result.stdout))
@@ -235,6 +238,9 @@ def _assemble(result: ExecResult, body: bytes | None) -> tuple[ExecResult, list[
         return result, None  # killed with everything else, or by the code under test
     head_line, _, lines = body.partition(b"\n")
     head = json.loads(head_line)
+    if head["status"] == "starved":
+        ran_s = head["wall_s"] - head["waited_s"]
+        raise SandboxError(f"tests had a CPU for {ran_s:.0f} of {head['wall_s']:.0f} s: too much else runs on this machine")
     timed_out = head["status"] == "timeout"
     status = "timeout" if timed_out else result.status  # of the sandbox: a limit that ended the tests, but not their supervisor
     result = dataclasses.replace(
@@ -244,6 +250,7 @@ def _assemble(result: ExecResult, body: bytes | None) -> tuple[ExecResult, list[
         stdout=_canonical(head["output"]).encode("utf-8", "surrogateescape"),
         stderr=b"",
         wall_s=head["wall_s"],
+        waited_s=head["waited_s"],
     )
     events = _events(lines, head["nonce"])
     if events is None or head["status"] == "overflow":  # somebody else wrote into the pipe: nothing in it counts

@@ -5,7 +5,8 @@ repository runs in this process, and no other process can read its memory (it is
 file system may be open to the code under test (through /proc/1/fd, say), so nothing secret passes them: before any foreign code
 runs, this process prints the public half of a one-time signature (Lamport 1979), and only it can sign the report that follows.
 
-In: {"child", "config", "env", "wall_s", "max_events_bytes", "max_output_bytes"}.
+In: {"child", "clock", "config", "env", "wall_s", "patience", "max_events_bytes", "max_output_bytes"}. The tests may take wall_s seconds as
+clock.py counts them; if the machine is so busy that these take `patience` times as long, they are ended as "starved".
 Out: the commitment on standard output; the file `.etude-result` in the working directory: 256 pairs of 32 bytes of signature,
 then zlib of (JSON head, line end, events).
 
@@ -22,6 +23,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 import zlib
 from typing import Any
 
@@ -65,6 +67,9 @@ def watch(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Run the child to its end or its limit; what happened, and the bytes of its events."""
     started = time.monotonic()
     nonce = os.urandom(16).hex()
+    scope = types.ModuleType("clock")
+    exec(request["clock"], scope.__dict__)
+    clock = scope.Clock({os.getpid()})
     child, read_fd = start(request, nonce)
     assert child.stdout is not None
     output_fd = child.stdout.fileno()
@@ -85,8 +90,11 @@ def watch(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         if dead and not ready:
             break  # something that the child started still holds a pipe
         dead = dead or child.poll() is not None
-        if time.monotonic() - started > request["wall_s"]:
+        if clock.seconds() > request["wall_s"]:
             status = "timeout"
+            break
+        if time.monotonic() - started > request["patience"] * request["wall_s"]:
+            status = "starved"
             break
         if len(streams[read_fd]) > request["max_events_bytes"]:
             status = "overflow"
@@ -96,7 +104,8 @@ def watch(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     code = child.wait()
     output = streams[output_fd].decode("utf-8", "replace")
     code = code if code >= 0 else 128 - code
-    head = {"status": status, "code": code, "output": output, "wall_s": time.monotonic() - started, "nonce": nonce}
+    seconds = {"wall_s": time.monotonic() - started, "waited_s": clock.waited}
+    head = {"status": status, "code": code, "output": output, "nonce": nonce, **seconds}
     return head, bytes(streams[read_fd])
 
 

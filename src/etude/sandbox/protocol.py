@@ -27,6 +27,7 @@ class ExecResult:
     stderr: bytes
     truncated: bool  # some output was dropped
     wall_s: float
+    waited_s: float = 0.0  # of these: something in it could have run, but other programs had the CPUs; as far as it is known
     seen: tuple[tuple[str, str], ...] | None = None  # (read | written, path), as the sandbox saw it; None: it keeps no log
 
     @property

@@ -18,7 +18,7 @@ from etude.grade.runner import BETWEEN, COLLECT, Order, TestRun, run_launch, run
 from etude.languages.edits import apply
 from etude.languages.protocol import Code, Edit, Language, Project, TestBlock, Unreadable
 from etude.sandbox.protocol import Backend, Sandbox
-from etude.synth.workshop import Rejected, slow_tests, stable_tests, write_tree
+from etude.synth.workshop import Rejected, seconds_of, slow_tests, stable_tests, write_tree
 from etude.types import Limits, Repo
 
 Key = tuple[str, int]  # of a definition or a test block: path, first byte
@@ -112,13 +112,13 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
             runs.append(workshop.run(tree, order=order, codes=codes if is_traced else None))
             _refuse_bad(workshop, runs[-1])
             if number == 0:
-                slow = slow_tests(runs[0].durations)
+                slow = slow_tests(runs[0].durations, seconds_of(runs[0]) / runs[0].result.wall_s)
                 workshop = replace(workshop, left_out=slow, chosen=tuple(sorted(set(runs[0].collected) - slow)) if slow else None)
         imports = workshop.importable(workshop.original, workshop.project.sources)
     progress(len(BASELINE), len(BASELINE), "")
     collected, stable, dropped = stable_tests(workshop.project.name, runs, workshop.left_out)
     reached, fixed = _attribute(runs, stable, frozenset(keys))
-    plain = [run.result.wall_s for run, (_, is_traced) in zip(runs, BASELINE, strict=True) if not is_traced]
+    plain = [seconds_of(run) for run, (_, is_traced) in zip(runs, BASELINE, strict=True) if not is_traced]
     return workshop, Baseline(
         collected=collected,
         stable=stable,
@@ -129,7 +129,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         fixed=fixed,
         seconds=min(plain),
         slowest_s=max(plain),
-        traced_seconds=min(run.result.wall_s for run, (_, is_traced) in zip(runs, BASELINE, strict=True) if is_traced),
+        traced_seconds=min(seconds_of(run) for run, (_, is_traced) in zip(runs, BASELINE, strict=True) if is_traced),
         num_runs=len(BASELINE),
     )
 
