@@ -340,12 +340,14 @@ def _link(file: Path, place: Path) -> None:
 
 def _refuse_bad(workshop: Workshop, run: TestRun) -> None:
     name = workshop.layout.name
-    if run.collect_errors and not run.outcomes:
+    broken = {error.split(": ")[0] for error in run.collect_errors} & set(workshop.repo.test_paths)
+    if run.collect_errors and (not run.outcomes or len(broken) > MIN_PASSING * len(workshop.repo.test_paths)):
         missing = re.search(r"No module named '([^'.]+)", run.collect_errors[0])
         remedy = "; name what the tests need in pyproject.toml or requirements-test.txt" if missing else ""
         if missing and missing[1] in workshop.layout.packages:
             remedy = "; if its set-up code makes this file, put it there: that code is never run"
-        raise UserError(f"the tests of {name} cannot be collected: {run.collect_errors[0]}{remedy}")
+        share = f", {len(broken)} of {len(workshop.repo.test_paths)} files" if run.outcomes else ""
+        raise UserError(f"the tests of {name} cannot be collected{share}: {run.collect_errors[0]}{remedy}")
     if run.result.status != "exited":
         raise UserError(f"the tests of {name} end badly: {run.result.status.replace('_', ' ')} after {run.result.wall_s:.0f} s")
     if not run.complete:

@@ -216,6 +216,15 @@ BAD = {
         {"calc.py": "def f(): return 1\n", "test_calc.py": "import nothing_like_this\n"},
         "cannot be collected: test_calc.py: ModuleNotFoundError: No module named 'nothing_like_this'; name what the tests need in",
     ),
+    "tests of which most cannot be collected": (
+        {
+            "calc.py": "def f():\n    return 1\n",
+            "tests/test_a.py": "import calc\n\n\ndef test_f():\n    assert calc.f() == 1\n",
+            "tests/test_b.py": "from tests import helper\n",  # its __init__.py is not in the archive
+            "tests/test_c.py": "from tests import helper\n",
+        },
+        "cannot be collected, 2 of 3 files: tests/test_b.py: ImportError: cannot import name 'helper' from 'tests'",
+    ),
     "a conftest that fails": (
         {"calc.py": "def f(): return 1\n", "test_calc.py": "def test_f(): pass\n", "conftest.py": "raise RuntimeError('boo\\n two')\n"},
         "pytest cannot run the tests of .*: RuntimeError: boo",
