@@ -28,6 +28,7 @@ from etude.errors import UserError
 from etude.grade.runner import COLLECT, Order, TestRun, Variant, run_tests, run_variants
 from etude.sandbox.protocol import ENV, Backend, Sandbox
 from etude.synth.discover import Layout
+from etude.synth.fixtures import share_fixtures
 from etude.synth.names import Index
 from etude.synth.reduce import Holder, behind, heirs, path_of
 from etude.synth.source import Definition
@@ -206,6 +207,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
     unstable = unstable_functions(runs, elsewhere, workshop.left_out)
     collected, stable, dropped = stable_tests(workshop.layout.name, runs, workshop.left_out, alone, unstable)
     tests, holders = behind(workshop.index, collected)
+    traced = [run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace]
     return workshop, Baseline(
         collected=collected,
         stable=stable,
@@ -213,7 +215,7 @@ def measure_baseline(workshop: Workshop, progress: Callable[[int, int, str], Non
         imports=imports,
         broken=frozenset(error.split(": ")[0] for run in runs for error in run.collect_errors),
         tests=tests,
-        reach=(*(run.reach for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace), {COLLECT: imported}),
+        reach=(*share_fixtures(workshop.index, tests, traced), {COLLECT: imported}),
         seconds=min(seconds_of(run) for run, (_, trace) in list(zip(runs, BASELINE, strict=True))[1:] if not trace),
         traced_seconds=min(seconds_of(run) for run, (_, trace) in zip(runs, BASELINE, strict=True) if trace),
         num_runs=NUM_RUNS,

@@ -19,6 +19,14 @@ FILES = {
         "def test_third():\n    assert third(12) == 4\n"
     ),
     "tests/test_names.py": "import tool\n\n\ndef test_names():\n    assert {'double', 'half'} <= set(dir(tool))\n",
+    "tool/wide.py": "def fill():\n    return [1, 2]\n\n\ndef spare():\n    return 3\n",
+    "tests/test_wide.py": (
+        "import pytest\n\nfrom tool.wide import fill, spare\n\n\n"
+        "@pytest.fixture(scope='session', autouse=True)\ndef filled():\n    return fill()\n\n\n"
+        "@pytest.fixture\ndef first(filled):\n    return filled[0]\n\n\n"
+        "def test_first(first):\n    assert first == 1\n\n\ndef test_second():\n    assert spare() == 3\n\n\n"
+        "def test_third():\n    pass\n\n\ndef test_fourth():\n    pass\n\n\ndef test_fifth():\n    pass\n"
+    ),
     "tests/test_more.py": "".join(f"def test_{number}():\n    pass\n\n\n" for number in range(9)),
 }
 
@@ -41,6 +49,14 @@ def test_what_a_test_needs_is_seen(built, function, tests):
     assert not report.rejected
     task = next(task for task in store.tasks() if task.mode == "stub" and task.symbols[0].qualname == function)
     assert task.fail_to_pass == tuple(f"tests/test_tool.py::{name}" for name in tests)
+
+
+def test_a_fixture_for_many_tests_is_reached_by_all_of_them(built):
+    _, store = built
+    task = next(task for task in store.tasks() if task.symbols[0].qualname == "fill")
+    names = ("fifth", "first", "fourth", "second", "third")
+    assert task.fail_to_pass == tuple(f"tests/test_wide.py::test_{name}" for name in names)
+    assert "unseen" not in task.evidence["gates"]["fail_to_pass"]
 
 
 def test_a_test_of_names_fails_without_one_and_goes_with_it(built):
