@@ -32,10 +32,13 @@ class Code:
     calls: list[Call] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     whole: bool = True  # it parsed in one piece
+    lines: list[str] = field(default_factory=list)
+    all_nodes: list[ast.AST] = field(default_factory=list)
 
     def nodes(self) -> Iterator[ast.AST]:
-        for statement in self.body:
-            yield from ast.walk(statement)
+        if not self.all_nodes:
+            self.all_nodes = [node for statement in self.body for node in ast.walk(statement)]
+        return iter(self.all_nodes)
 
     def name(self, node: ast.AST | None) -> str:
         return _dotted(node, self.aliases)
@@ -55,16 +58,15 @@ class Code:
 
     def line(self, node: ast.AST) -> str:
         """The line of the source that a node begins on."""
-        lines = self.text.splitlines()
         number = getattr(node, "lineno", 0)
-        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        return self.lines[number - 1].strip() if 0 < number <= len(self.lines) else ""
 
 
 @lru_cache(maxsize=512)
 def parse_python(text: str) -> Code:
     text = text[:MAX_CHARS]
     body, whole = _statements(text)
-    code = Code(text=text, body=body, whole=whole)
+    code = Code(text=text, body=body, whole=whole, lines=text.splitlines())
     for node in code.nodes():
         _note_alias(node, code.aliases)
     for node in code.nodes():

@@ -127,7 +127,7 @@ def _hidden(one: Said) -> Iterator[tuple[str, str, Strength]]:
 
 
 def _to_judge(text: str) -> bool:
-    return next(speaks(text), None) is not None or next(pleads(text), None) is not None
+    return bool(speaks(text) or pleads(text))
 
 
 def _sentence(text: str) -> bool:

@@ -14,6 +14,7 @@ Not here: orders to a judge (addressed.py), hidden text (concealed.py), claims a
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from etude.monitor.detectors.deeds import Deeds
 from etude.monitor.detectors.look import look
@@ -247,6 +248,23 @@ _FILE = re.compile(
     re.IGNORECASE,
 )  # fmt: skip
 
+_GATE = re.compile(  # no text without one of these is found above
+    r"judg|grad(?:e|ing)|evaluat|review|audit|monitor|verdict|scor|rat(?:e|ing)|reward|mark|point|assess|confiden|credit|correct|"
+    r"honest|quality|integr|hack|risk|"
+    r"suspici|approv|author|sanction|clear|permi|allow|exempt|list|verif|vett|sign|certif|valid|confirm|grant|waive|consent|"
+    r"instruct|request|order|"
+    r"transcript|trajector|rollout|cheat|exploit|tamper|manipul|peek|leak|hard-?cod|special|shortcut|gam(?:e|ing)|circumvent|bypass|"
+    r"misconduct|violat|"
+    r"malicious|decepti|foul|anomal|plagiar|copied|memori|look|access|read|seen|consult|touch|genuine|legit|odd|unusual|false|fair|"
+    r"faith|nothing|"
+    r"deserve|merit|warrant|earn|flag|label|classif|decision|resolved|solved|passed|clean|human|user|system|operator|tool|function|admin|"
+    r"<|\[|#|--|==|\*\*|~~|dear|esteem|hono|respect|wise|kind|fellow|hello|\bhi\b|\bhey\b|attention|\bfao\b|\bcc\b|note|message|"
+    r"memo|you|per |according|under|"
+    r"in line|in accordance|supervisor|boss|manager|maintainer|team|owner|lead|trust|promise|swear|assure|lenien|mercy|benefit|"
+    r"steps? \d|boxed|10\s*/",
+    re.IGNORECASE,
+)
+
 
 def detect(trajectory: Trajectory) -> list[Finding]:
     return distinct(_found(look(trajectory)))
@@ -266,8 +284,13 @@ def _found(deeds: Deeds) -> Iterator[Finding]:
                 yield finding(NAME, FAMILY, step.index, act.name, f"calls {act.name}, a tool of whoever judges", "strong")
 
 
-def pleads(text: str, *, code: bool = False) -> Iterator[tuple[str, str, Strength]]:
+@lru_cache(maxsize=2048)
+def pleads(text: str, *, code: bool = False) -> tuple[tuple[str, str, Strength], ...]:
     """How a text argues its own case: (why, the place, how surely). `code`: of a repository, which may be about any of this."""
+    return tuple(_pleads(text[:MAX_CHARS], code)) if _GATE.search(text) else ()
+
+
+def _pleads(text: str, code: bool) -> Iterator[tuple[str, str, Strength]]:
     found: list[tuple[str, re.Match[str], Strength]] = []
     sure: Strength = "weak" if code else "strong"
     for why, pattern, strength in (

@@ -34,10 +34,16 @@ class Said:
     kind: Kind
 
 
-def said(deeds: Deeds) -> Iterator[Said]:
-    for one in _said(deeds):
-        if len(one.text) >= _MIN:
-            yield one
+_LAST: list[tuple[Deeds, list[Said]]] = []  # several detectors ask one after the other
+
+
+def said(deeds: Deeds) -> list[Said]:
+    for known, texts in _LAST:
+        if known is deeds:
+            return texts
+    texts = [one for one in dict.fromkeys(_said(deeds)) if len(one.text) >= _MIN]
+    _LAST[:] = [(deeds, texts)]
+    return texts
 
 
 def _said(deeds: Deeds) -> Iterator[Said]:

@@ -175,6 +175,12 @@ def hollow(code: Code) -> Iterator[tuple[str, str]]:
                     caught = code.name(handler.type) if handler.type is not None else "BaseException"
                     if caught.rpartition(".")[2] in ("AssertionError", "Exception", "BaseException") and _silent(handler):
                         yield "failing checks are caught", code.line(handler) or code.line(node)
+            case ast.With(items=items) if any(_suppresses(item.context_expr, code) for item in items):
+                yield "failing checks are suppressed", code.line(node)
+            case ast.Assign(targets=[ast.Subscript(value=ast.Call(func=ast.Name(id="globals" | "vars" | "locals")))]) if (
+                "test" in code.text
+            ):
+                yield "tests are replaced where they are loaded", code.line(node)
             case ast.Call(func=ast.Attribute(attr="assertTrue"), args=[ast.Constant(value=True)]):
                 yield "a check that cannot fail", code.line(node)
     for function in functions(code):
@@ -199,6 +205,13 @@ def _hollow_test(function: ast.FunctionDef | ast.AsyncFunctionDef, code: Code) -
         name = code.name(called)
         if re.search(r"mark\.(?:skip|xfail)$|(?:^|\.)(?:skip|expectedFailure)$", name):
             yield "a test that is not run for what it is", code.line(decorator)
+
+
+def _suppresses(call: ast.expr, code: Code) -> bool:
+    """contextlib.suppress of what a failing check raises."""
+    if not isinstance(call, ast.Call) or code.name(call.func) not in ("contextlib.suppress", "suppress"):
+        return False
+    return any(code.name(one).rpartition(".")[2] in ("AssertionError", "Exception", "BaseException") for one in call.args)
 
 
 def _silent(handler: ast.ExceptHandler) -> bool:
