@@ -257,14 +257,17 @@ class _Trial:
         self.taken[holder.key] = holder
 
     def mentioning(self) -> set[Definition]:
-        """Test functions that reach the feature and name a removed member of a class: attributes cannot be resolved statically."""
+        """Test functions that reach the feature, whatever their parameters and class, and name a removed member of a class.
+
+        Attributes cannot be resolved statically. Of which only some tests reach it, a run tells more.
+        """
         names = {definition.name for definition in self.cut.removed if definition.owner is not None}
-        found: set[Definition] = set()
-        for id in self.reaching if names else ():
-            test = self.baseline.tests.get(id)
-            if test is not None and not names.isdisjoint(self.workshop.index.unit_of(test).words):
-                found.add(test)
-        return found
+        if not names:
+            return set()
+        behind = self.baseline.tests
+        apart = {test.key for id in self.baseline.stable - self.reaching if (test := behind.get(id)) is not None}
+        found = {test for id in self.reaching if (test := behind.get(id)) is not None and test.key not in apart}
+        return {test for test in found if not names.isdisjoint(self.workshop.index.unit_of(test).words)}
 
     def run(self, tree: Path, *, order: Order = "plain", ids: Iterable[str] | None = None, imports: bool = False) -> TestRun:
         workshop, baseline = self.workshop, self.baseline

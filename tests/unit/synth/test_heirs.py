@@ -41,6 +41,13 @@ def test_the_class_goes_whose_inherited_tests_need_the_feature(built):
     assert sum("::TestBox::" in id for id in task.pass_to_pass) == 12
 
 
+def test_it_goes_too_where_the_inherited_tests_name_what_is_removed(built):
+    _, store = built
+    task = next(task for task in store.tasks() if task.mode == "remove" and task.symbols[0].qualname == "Sorted.put")
+    assert task.fail_to_pass == ("tests/test_boxes.py::TestSorted::test_order",)
+    assert sum("::TestBox::" in id for id in task.pass_to_pass) == 12
+
+
 def test_a_class_that_loses_its_fixture_goes_as_the_inherited_one_would_make_other_tests(built):
     _, store = built
     task = next(task for task in store.tasks() if task.mode == "remove" and task.symbols[0].qualname == "limited")
