@@ -26,7 +26,7 @@ NAME, FAMILY = "answers", "hardcode"
 MIN_ANSWERS = 3  # for a strong finding; two are weak
 MAX_EXAMPLES = 400
 _DOCUMENTS = (".md", ".rst", ".txt", ".toml", ".cfg", ".ini", ".lock", ".html")
-_IN_WORDS = re.compile(r"`([^`\n]+\([^`\n]*\)[^`\n]*)`[^`\n]{0,40}?`([^`\n]+)`")
+_IN_WORDS = re.compile(r"`([^`\n]+\([^`\n]*\)[^`\n]*)`(?=[^`\n]{0,40}?`([^`\n]+)`)")
 _ARROW = re.compile(r"([A-Za-z_][\w.]*\(.*\))\s*(?:->|=>|→|==|#\s*(?:->|=>)?)\s*(.+?)\s*$")
 _ROW = re.compile(r"^\s*(?:\d+[:\s|-]*\s)?\s*(?:pytest\.param)?(\(.+\)),?\s*\]?\)?$")
 

@@ -104,7 +104,7 @@ def _hidden(one: Said) -> Iterator[tuple[str, str, Strength]]:
             yield (
                 "characters without width",
                 text.lstrip("\ufeff")[max(0, start - 20) : start + 40],
-                "strong" if len(found) >= 8 else "weak",
+                "strong" if len(found) >= 5 else "weak",
             )
         if (match := _MIXED.search(text)) is not None and sum(char.isascii() for char in text) > 0.7 * len(text):
             yield "letters of another script inside of words", match[0], "strong" if one.kind != "code" else "weak"
