@@ -23,6 +23,7 @@ from etude.view import View
 
 if TYPE_CHECKING:
     from etude.formats.transfer import Format
+    from etude.sandbox.protocol import Backend
     from etude.studio.live import Live
     from etude.synth.agentic.limits import AgentLimits, Model
     from etude.synth.build import BuildReport, Progress
@@ -153,12 +154,12 @@ def tasks_build_many(file: Path, out: Path, options: "BuildOptions", *, workers:
     return 0 if any(outcome.num_tasks for outcome in outcomes) else 1
 
 
-def tasks_check(folder: Path, task: str | None, *, as_json: bool) -> int:
+def tasks_check(folder: Path, task: str | None, *, sandbox: str, image: str, as_json: bool) -> int:
     from etude.studio.live import Live
     from etude.synth.check import check_task
 
     store = TaskStore.open(folder)
-    backend, chosen = checked_backend(), chosen_tasks(store, task)
+    backend, chosen = chosen_backend(sandbox, image), chosen_tasks(store, task)
     reports = []
     with Live(f"etude tasks check: {folder}", ["check"]) as view:
         view.stage("check", total=len(chosen))
@@ -294,14 +295,27 @@ def _transferred(report: dict[str, Any], out: Path, as_json: bool) -> int:
     return 1 if report["refused"] else 0
 
 
-def tasks_grade(folder: Path, task: str, patch: str, *, ablation: bool, as_json: bool) -> int:
+def chosen_backend(sandbox: str, image: str) -> "Backend":
+    """`sandbox`: bubblewrap or docker; `image`: of docker, "" for its own. Raises: UserError where it does not work on this machine."""
+    if sandbox != "docker":
+        if image:
+            raise UserError(f"--image {image} is for --sandbox docker; {sandbox} has no images")
+        return checked_backend()
+    from etude.sandbox.docker import IMAGE, Docker
+
+    backend = Docker(image or IMAGE)
+    backend.check()
+    return backend
+
+
+def tasks_grade(folder: Path, task: str, patch: str, *, ablation: bool, sandbox: str, image: str, as_json: bool) -> int:
     from etude.grade.grader import grade
     from etude.grade.guards import ALWAYS, FIRST_SOLVE
 
     store = TaskStore.open(folder)
     chosen = store.get(task)
     checks = FIRST_SOLVE if ablation else ALWAYS
-    verdict = grade(chosen, read_patch(patch), store=store, backend=checked_backend(), checks=checks)
+    verdict = grade(chosen, read_patch(patch), store=store, backend=chosen_backend(sandbox, image), checks=checks)
     if as_json:
         print(json.dumps(asdict(verdict)))
     else:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
-from etude.cli.options import Json
+from etude.cli.options import Engine, Image, Json
 
 tasks = App(name="tasks", help="Make, prove, print and grade tasks.")
 AGENT = Group("By an agent", sort_key=1)
@@ -85,7 +85,7 @@ def build(
 
 
 @tasks.command
-def check(folder: Path, task: str | None = None, /, *, json: Json = False) -> None:
+def check(folder: Path, task: str | None = None, /, *, sandbox: Engine = "bubblewrap", image: Image = "", json: Json = False) -> None:
     """Prove one task, or all of a folder, again: rest passes, feature fails, gold restores.
 
     Parameters
@@ -97,7 +97,7 @@ def check(folder: Path, task: str | None = None, /, *, json: Json = False) -> No
     """
     from etude.task_verbs import tasks_check
 
-    raise SystemExit(tasks_check(folder, task, as_json=json))
+    raise SystemExit(tasks_check(folder, task, sandbox=sandbox, image=image, as_json=json))
 
 
 @tasks.command
@@ -235,6 +235,8 @@ def grade(
     *,
     patch: Annotated[str, Parameter(allow_leading_hyphen=True, help="A diff file, or - for standard input.")],
     ablation: Annotated[bool, Parameter(negative=(), help="If solved, also with the submitted bodies stubbed: tests must fail.")] = False,
+    sandbox: Engine = "bubblewrap",
+    image: Image = "",
     json: Json = False,
 ) -> None:
     """Grade anyone's diff: hidden tests in a fresh sandbox that receives the allowed source files only.
@@ -250,7 +252,7 @@ def grade(
     """
     from etude.task_verbs import tasks_grade
 
-    raise SystemExit(tasks_grade(folder, task, patch, ablation=ablation, as_json=json))
+    raise SystemExit(tasks_grade(folder, task, patch, ablation=ablation, sandbox=sandbox, image=image, as_json=json))
 
 
 @tasks.command

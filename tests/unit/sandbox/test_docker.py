@@ -1,6 +1,8 @@
 """The Docker backend, as far as it can be seen without an engine: what it tells one, and what it makes of the answers."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from etude.errors import SandboxError, UserError
 from etude.sandbox import checks_commands, checks_files
 from etude.sandbox.conformance import CHECKS, Check, run_check, run_conformance
 from etude.sandbox.docker import MARK, Docker, run_arguments
+from etude.store import TaskStore
 from etude.types import Limits
 
 LIMITS = Limits(memory_mb=300, processes=20, disk_mb=40, wall_s=20.0)
@@ -95,6 +98,29 @@ def test_an_engine_that_does_not_start_a_container_or_is_not_there_says_so(engin
         Docker(program=str(engine)).check()
     with pytest.raises(UserError, match="not installed"):
         Docker(program="no-such-docker").check()
+
+
+def test_the_command_line_grades_in_docker_where_it_is_told_to(engine: Path, pocket_store: TaskStore) -> None:
+    words = ["tasks", "grade", str(pocket_store.path), "pocket-slugify", "--patch", "-", "--json", "--sandbox", "docker", "--image", "py:1"]
+    environment = {**os.environ, "PATH": f"{engine.parent}:{os.environ['PATH']}"}
+
+    def verdict(patch: str) -> tuple[int, bool]:
+        done = subprocess.run(
+            [sys.executable, "-m", "etude", *words], input=patch, capture_output=True, text=True, env=environment, timeout=180
+        )
+        return done.returncode, json.loads(done.stdout)["solved"]
+
+    assert verdict(pocket_store.get("pocket-slugify").gold) == (0, True)
+    assert verdict("") == (1, False)
+    assert calls(engine)[0] == ["image", "inspect", "--format", "{{.Id}}", "py:1"]
+    assert {words[-2] for words in calls(engine) if words[0] == "run"} == {"py:1"}
+
+
+def test_an_image_without_docker_is_a_mistake(pocket_store: TaskStore) -> None:
+    words = ["tasks", "check", str(pocket_store.path), "--image", "py:1"]
+    done = subprocess.run([sys.executable, "-m", "etude", *words], capture_output=True, text=True, timeout=180)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--image py:1 is for --sandbox docker" in done.stderr
 
 
 @pytest.mark.engine
