@@ -1,7 +1,8 @@
 """Documents that name what is gone: their paragraphs, list items, table rows and directives go with it.
 
 In: the text files of a repository and the names that no source holds any more; out: the new bytes of those that change. Markdown,
-reStructuredText and plain text, by blank lines: a fenced block, a directive with its body and a list item each count as one.
+reStructuredText and plain text, by blank lines: a fenced block, a directive with its body and a list item each count as one. A document
+that is not UTF-8 is taken byte for byte, as latin-1.
 
 Not here: docstrings (they go with their definitions), code that names something gone (closure.py).
 """
@@ -33,14 +34,19 @@ def clean_documents(files: Mapping[str, Path], gone: frozenset[str], paths: froz
     for path, file in files.items():
         if is_document(path) and file.stat().st_size <= MAX_BYTES:
             data = file.read_bytes()
-            try:
-                text = data.decode("utf-8")
-            except UnicodeDecodeError:
-                continue
-            new = clean(text, gone, paths).encode("utf-8")
+            encoding = _encoding(data)
+            new = clean(data.decode(encoding), gone, paths).encode(encoding)
             if new != data:
                 found[path] = new
     return found
+
+
+def _encoding(data: bytes) -> str:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
 
 
 def clean(text: str, gone: frozenset[str], paths: frozenset[str] = frozenset()) -> str:
