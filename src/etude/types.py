@@ -44,7 +44,7 @@ INVALID_CALLS: tuple[CallError, ...] = ("unknown_tool", "malformed_call", "bad_a
 class Limits:
     """What one command, or one agent, may use."""
 
-    wall_s: float = 60.0  # seconds for one command
+    wall_s: float = 60.0  # seconds for one command; for a run of tests those that it needs, without waits for a CPU
     memory_mb: int = 1024  # all processes together
     processes: int = 64  # alive at one time
     disk_mb: int = 256  # everything written, tmp included
