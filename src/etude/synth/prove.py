@@ -6,8 +6,7 @@
 remove  agent's tree: every module that imported still imports, exactly the expected tests are collected, and all of them that are
         stable pass; the same shuffled. Hidden tree: the removed tests fail; the same shuffled, unless none of their files can be imported,
         which has no order. Three or four runs, the last ones of few files.
-        A test that fails in the agent's tree is the feature's if it reaches the feature, and then goes too; else the cut is rejected, but
-        for very few: what a test asks of a module's names, say, is not seen in a trace. They have to fail like all others, every time.
+        A test that fails in the agent's tree is the feature's if it reaches the feature, and then goes too; else the cut is rejected.
 stub    hidden tree: the whole suite runs; what fails is fail_to_pass and must reach the feature. Agent's tree: everything stable that is
         left passes, shuffled. Hidden tree, shuffled: fail_to_pass fails again. Three runs.
 gold    Nothing runs here: the tree that the grader makes of the gold patch equals the original byte by byte (assemble.py), so the
@@ -35,7 +34,6 @@ from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tr
 MAX_ROUNDS = 3  # of moving tests that turn out to need the feature among its tests
 MAX_GONE_SHARE = 0.4  # of the stable tests may go with a feature
 MAX_UNNEEDED = 1 / 3  # of the stable tests in a file or class that goes whole, because its tests are made while it runs or inherited
-MAX_UNSEEN, UNSEEN_SHARE = 2, 0.01  # so many, or this share of the stable tests, may need the feature without reaching it
 ORDERS: tuple[Order, ...] = ("plain", "shuffled", "reversed")
 SLOW_S = 4.0  # a longer suite is first run where the feature's tests are
 
@@ -90,7 +88,6 @@ class _Trial:
         self.gone: frozenset[str] = frozenset()  # ids that are not in the agent's tree
         self.unimportable: frozenset[str] = frozenset()  # test files that cannot be imported in the hidden tree
         self.messages: dict[str, str] = {}  # of failed tests in the hidden tree
-        self.unseen: frozenset[str] = frozenset()  # tests that need the feature, as was measured, and do not reach it
         self.num_runs = 0
 
     def remove(self) -> Proof:
@@ -155,7 +152,7 @@ class _Trial:
             raise Rejected(f"{share:.0%} of the tests would go with it")
 
     def run_agent(self, order: Order) -> frozenset[str]:
-        """The stable tests that fail in the agent's tree although they should be there and pass; nearly all of them reach the feature."""
+        """The stable tests that fail in the agent's tree although they should be there and pass; all of them reach the feature."""
         return self.failing_agent(self.run(self.agent, order=order, imports=order == "plain"))
 
     def failing_agent(self, run: TestRun) -> frozenset[str]:
@@ -167,10 +164,9 @@ class _Trial:
         return failing
 
     def expect_reaching(self, failing: frozenset[str], run: TestRun) -> None:
-        self.unseen |= failing - self.reaching
-        if len(self.unseen) > max(MAX_UNSEEN, int(UNSEEN_SHARE * len(self.baseline.stable))):
-            first = min(self.unseen)
-            raise Rejected(f"{len(self.unseen)} other tests fail, first {first}: {run.messages.get(first, 'no report')}")
+        others = failing - self.reaching
+        if others:
+            raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
 
     def expect_collected(self, run: TestRun) -> None:
         new = [error for error in run.collect_errors if error.split(": ")[0] not in self.baseline.broken]
@@ -194,8 +190,6 @@ class _Trial:
         runs = 1 + len(self.orders)
         self.measured["pass_to_pass"] = {"runs": runs, "tests": len(self.baseline.stable - self.gone)}
         self.measured["fail_to_pass"] = {"runs": runs if importable else 1, "tests": len(fail_to_pass), "importable": importable}
-        if unseen := fail_to_pass & self.unseen:
-            self.measured["fail_to_pass"]["unseen"] = len(unseen)
 
     def agent_again(self) -> None:
         for order, run in zip(self.orders, self.run_orders(self.agent), strict=True):
