@@ -23,6 +23,14 @@ def by_runner(runner: str) -> Language:
     raise UserError(f"tests of a task are run by {runner!r}, which this etude does not know; known are pytest, node, vitest, junit")
 
 
+def runtime_of(runner: str) -> tuple[Path, ...]:
+    """Files that a residue scan of an environment need not look into; none where the runtime is not on this machine."""
+    try:
+        return () if runner == "pytest" else by_runner(runner).runtime()
+    except UserError:
+        return ()
+
+
 def detect(folder: Path, name: str = "") -> Project | None:
     """The project in a folder, if it is of a language here and not of Python."""
     if any((folder / manifest).is_file() for manifest in ("pyproject.toml", "setup.py", "setup.cfg")):

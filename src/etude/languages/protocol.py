@@ -180,6 +180,10 @@ class Language(Protocol):
         """Make `out/<digest>/` unless it is there. Downloads by the language's own client, never runs code of a package. UserError."""
         ...
 
+    def runtime(self) -> tuple[Path, ...]:
+        """Files of this machine's compiler and interpreter, copied into environments: nothing of a project is in them. UserError."""
+        ...
+
     def launch(self, runner: str, request: Request) -> Launch: ...
 
     def import_launch(self, runner: str, paths: Sequence[str]) -> Launch | None:

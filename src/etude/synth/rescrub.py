@@ -22,6 +22,7 @@ from etude.grade.residue import Finding, Scanner
 from etude.grade.residue.leftovers import is_removable, is_test
 from etude.grade.residue.scan import WORKSPACE
 from etude.grade.scrub import scrub
+from etude.languages.choose import runtime_of
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
 from etude.synth.assemble import id_digest, what_of
@@ -45,17 +46,18 @@ def rescrub(task: Task, store: TaskStore, backend: Backend, *, quotes: Iterable[
     """`scanner`: one for many tasks reads what they share once. Raises: UserError where the store lacks something, SandboxError."""
     scanner = scanner or Scanner()
     original, environment = store.snapshot(task.repo), store.environment(task.environment)
+    runtime = runtime_of(task.environment.runner)
     tests = frozenset(path for path in tree.files(original) if path in task.repo.test_paths or is_test(path))
     with tempfile.TemporaryDirectory(prefix="etude-rescrub-") as name:
         folder = Path(name, "tree")
         tree.copy_tree(store.workspace(task), folder)
         needles = scanner.needles(original, folder, but=tests)
-        found = scanner.scan(folder, needles, {"environment": environment})
+        found = scanner.scan(folder, needles, {"environment": environment}, runtime=runtime)
         named = _named(folder, quotes)
         if not found and not named:
             return Rescrubbed(task=task.id, outcome="clean", why="nothing is left that tells what was removed")
         report = scrub(folder, (*found, *named))
-        left = scanner.scan(folder, needles, {"environment": environment})
+        left = scanner.scan(folder, needles, {"environment": environment}, runtime=runtime)
         if left:
             return Rescrubbed(task=task.id, outcome="stuck", why="; ".join(map(str, left[:SHOWN])), removed=report.removed)
         made = _without(task, tree.make_patch(original, folder), report.removed)

@@ -462,6 +462,23 @@ def test_links_out_and_special_files_are_findings(tree, needles, scanner, tmp_pa
     assert {finding.path for finding in scanner.scan(tree, needles)} == {"outside", "upwards", "pipe", ".git"}
 
 
+def test_what_equals_a_program_of_this_machine_is_not_looked_into_and_what_only_has_its_name_is(tree, needles, tmp_path):
+    (program,) = (lay(tmp_path / "machine", {"bin/node": "x" * len(SOURCE)}) / "bin").iterdir()
+    env = lay(tmp_path / "env", {"bin/node": SOURCE, "lib/node": program.read_bytes(), "node_modules/a/index.js": "x"})
+    (env / "node_modules/quorb").symlink_to("/work")  # the code under test by its name
+    (env / "node_modules/other").symlink_to("/work/..")
+
+    def places(cache=None):
+        scanner = Scanner(cache=cache)
+        return [finding.path for finding in scanner.scan(tree, needles, {"environment": env}, runtime=[program])]
+
+    assert places() == ["bin/node", "node_modules/other"]
+    program.write_bytes(SOURCE)
+    assert places(tmp_path / "cache") == places(tmp_path / "cache") == ["node_modules/other"]
+    program.write_bytes(b"y" * len(SOURCE))
+    assert places(tmp_path / "cache") == ["bin/node", "node_modules/other"]
+
+
 def test_hostile_names_are_printed_on_one_line(tree, needles, scanner):
     lay(tree, {"build/a\nb\x1b[31m.py": SOURCE})
     (finding,) = scanner.scan(tree, needles)

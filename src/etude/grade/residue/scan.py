@@ -8,12 +8,14 @@ of the plain sources is enough. In another folder a word may be an accident, so 
 names of it together that hardly any other file has.
 
 A Scanner reads each content once, whatever the number of tasks: what stays of a file are hashes. Of the other folders they are kept on
-disk too, so that what two environments share is read once. It may be used by many threads.
+disk too, so that what two environments share is read once. It may be used by many threads. Files of a runtime (node, a JDK) that are
+byte for byte those of this machine are not looked into: they take minutes, and nothing of a project is in them.
 
 Not here: what is looked for (needles.py), what may be removed (scrub.py).
 """
 
 import contextlib
+import filecmp
 import hashlib
 import json
 import os
@@ -22,7 +24,7 @@ import sysconfig
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +33,7 @@ from etude.grade.residue.leftovers import is_removable
 from etude.grade.residue.needles import Kind, Needle, Needles, bytecode_names, make_needles
 from etude.grade.residue.unpack import ScanLimits, open_up
 from etude.grade.residue.words import features, hash_word, split
+from etude.sandbox.protocol import WORK
 
 WORKSPACE = "workspace"
 FORMAT = 3  # of what is kept on disk
@@ -92,8 +95,11 @@ class Scanner:
     def needles(self, original: Path, cut: Path, *, but: Container[str] = ()) -> Needles:
         return make_needles(original, cut, self, but=but)
 
-    def scan(self, workspace: Path, needles: Needles, others: Mapping[str, Path] = {}) -> tuple[Finding, ...]:
-        """Sorted by place. The other folders are taken as unchanged while this Scanner lives."""
+    def scan(
+        self, workspace: Path, needles: Needles, others: Mapping[str, Path] = {}, *, runtime: Sequence[Path] = ()
+    ) -> tuple[Finding, ...]:
+        """Sorted by place. The other folders are taken as unchanged while this Scanner lives. `runtime`: files of this machine's own
+        programs; what equals one of them in another folder is not looked into."""
         keys = frozenset(needles.by_feature)
         found: list[Finding] = []
         for file in self._files(workspace, self._contents):
@@ -111,7 +117,7 @@ class Scanner:
             if (workspace / copy.path).is_file()
         ]
         for name, folder in others.items():
-            found += _other_findings(name, self._folder(folder), needles, keys)
+            found += _other_findings(name, self._folder(folder, runtime), needles, keys)
         return tuple(sorted(found, key=lambda finding: (finding.folder != WORKSPACE, finding.place, finding.kind)))
 
     def features_of(self, file: Path) -> tuple[bytes, set[int]]:
@@ -126,13 +132,13 @@ class Scanner:
             self._plain[key] = array("Q", found)
         return data, set(self._plain[key])
 
-    def _folder(self, folder: Path) -> list[_File]:
+    def _folder(self, folder: Path, runtime: Sequence[Path] = ()) -> list[_File]:
         with self._lock:
             if folder not in self._folders:
-                place = self.cache / f"residue-{_fingerprint(folder, self.limits)}" if self.cache else None
+                place = self.cache / f"residue-{_fingerprint(folder, self.limits, runtime)}" if self.cache else None
                 known = _load(place) if place else None
                 if known is None:
-                    known = list(self._files(folder, self._kept()))
+                    known = list(self._files(folder, self._kept(), _by_size(runtime)))
                     if place:
                         _save(place, known)
                 self._folders[folder] = known
@@ -143,7 +149,7 @@ class Scanner:
         places = sorted(self.cache.glob("residue-*")) if self.cache and self.cache.is_dir() else []
         return {file.key: file.parts[:-1] for place in places for file in _load(place) or () if file.key}
 
-    def _files(self, folder: Path, contents: dict[str, list[_Part]]) -> Iterator[_File]:
+    def _files(self, folder: Path, contents: dict[str, list[_Part]], runtime: Mapping[int, Sequence[Path]] = {}) -> Iterator[_File]:
         """Everything below a folder, links not followed. `contents`: what is known, by key; grows."""
         root = folder.resolve()
         todo = [root]
@@ -163,6 +169,8 @@ class Scanner:
                     todo.append(path)
                     if words:
                         yield _File(name, "", [of_name])
+                    continue
+                if runtime and entry.is_file(follow_symlinks=False) and _is_one_of(path, runtime.get(entry.stat().st_size, ())):
                     continue
                 key, parts = self._file(path, name, root, contents)
                 yield _File(name, key, [*parts, of_name])
@@ -313,12 +321,25 @@ def _problem(text: str) -> _Part:
     return _Part("", array("Q"), text)
 
 
+def _by_size(files: Sequence[Path]) -> dict[int, list[Path]]:
+    found: dict[int, list[Path]] = {}
+    for file in files:
+        if file.is_file():
+            found.setdefault(file.stat().st_size, []).append(file)
+    return found
+
+
+def _is_one_of(path: Path, files: Sequence[Path]) -> bool:
+    """By content."""
+    return any(filecmp.cmp(path, file, shallow=False) for file in files)
+
+
 def _link(path: Path, root: Path) -> Iterator[_Part]:
     """A link tells its target's name. What it leads to is looked into only below the same folder."""
     target = os.readlink(path)
     yield _Part("", array("Q", map(hash_word, split(os.fsencode(target)))), "")
     place = Path(os.path.normpath(path.parent / target))
-    if not place.is_relative_to(root):
+    if not place.is_relative_to(root) and target != WORK:  # in there the agent's tree, which is scanned itself
         yield _problem(f"is a link that leaves the folder: {target!r}")
 
 
@@ -328,9 +349,11 @@ def _reader() -> bytes:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))).digest()
 
 
-def _fingerprint(folder: Path, limits: ScanLimits) -> str:
-    """Of names, sizes and times of the files, and of how they are read."""
+def _fingerprint(folder: Path, limits: ScanLimits, runtime: Sequence[Path] = ()) -> str:
+    """Of names, sizes and times of the files, of how they are read, and of what is left out."""
     total = hashlib.sha256(_reader() + repr(limits).encode())
+    for path in sorted(runtime):
+        total.update(os.fsencode(path) + f"\0{path.stat().st_size} {path.stat().st_mtime_ns}\n".encode() if path.is_file() else b"")
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         total.update(os.fsencode(path.relative_to(folder)) + f"\0{status.st_mode} {status.st_size} {status.st_mtime_ns}\n".encode())

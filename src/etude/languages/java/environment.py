@@ -68,6 +68,10 @@ def make_environment(project: Project, folder: Path, out: Path) -> Environment:
     return Environment(python=f"java {jdk.version}", requirements=names, digest=digest, runner=project.runner)
 
 
+def runtime() -> tuple[Path, ...]:
+    return tuple(sorted(path for path in find_jdk().home.rglob("*") if path.is_file()))
+
+
 def _fill(new: Path, jdk: Jdk, junit: Iterable[Path], needed: Iterable[Path], settings: str, out: Path) -> None:
     link_tree(copy_jdk(jdk, out), new / "jdk")
     (new / "lib").mkdir()

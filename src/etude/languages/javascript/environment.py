@@ -78,6 +78,10 @@ def find_node() -> tuple[Path, str, list[str]]:
     return node, told, npm
 
 
+def runtime() -> tuple[Path, ...]:
+    return (find_node()[0],)
+
+
 def _install(project: Project, node: Path, npm: list[str], new: Path) -> dict[str, dict[str, str]]:
     """Fill node_modules; what the lock file says of every package."""
     wanted = {text.rpartition("@")[0]: text.rpartition("@")[2] for text in project.requirements}
