@@ -124,6 +124,7 @@ def _run(grading: Grading, work: Path, seconds: dict[str, float]) -> tuple[TestR
         changes = sandbox.changes() if whole.result.status == "exited" else []
         ask = solved and grading.guards.generated and facts.cases
         given = calls.answers(sandbox, [(c.module, c.name, c.args, c.kwargs) for c in facts.cases], task.repo) if ask else []
+    guards.say_what_is_missing(found, grading)
     guards.look_at_files(found, grading, changes, laid, sources - laid.keys())
     guards.look_at_canaries(found, grading, canaries, whole, solved)
     if solved:

@@ -30,7 +30,7 @@ from etude.grade import ablation, canary, generated, lay
 from etude.grade.canary import Canary
 from etude.grade.facts import Facts
 from etude.grade.filter import Rules
-from etude.grade.runner import TestRun, run_tests
+from etude.grade.runner import PYTEST, TestRun, run_tests
 from etude.sandbox.protocol import WORK, Backend, Change
 from etude.store import TaskStore
 from etude.types import Task
@@ -86,6 +86,14 @@ class Findings:
     def refuse(self, guard: str, reason: str) -> None:
         if not self.guard:
             self.guard, self.reason = guard, reason
+
+
+def say_what_is_missing(found: Findings, grading: Grading) -> None:
+    """Nobody is to take a verdict for one that all guards looked at."""
+    if grading.task.environment.runner != PYTEST:
+        found.evidence["guards"] = f"none for {grading.task.language}, but files"
+    elif grading.guards.need_facts and not grading.facts.known:
+        found.evidence["guards"] = "none but files: gold's own run did not solve the task"
 
 
 def lay_canaries(grading: Grading, work: Path) -> list[Canary]:

@@ -173,3 +173,4 @@ def test_a_task_whose_gold_fails_has_no_canaries_and_is_graded_all_the_same(
     verdict = grade(odd, task.gold, store=pocket_store, backend=backend)
     assert (verdict.verdict, verdict.guard) == ("graded", "")
     assert verdict.evidence["canaries"] == {"must_fail": 0, "must_pass": 0, "not_as_they_must": {}}
+    assert verdict.evidence["guards"] == "none but files: gold's own run did not solve the task"

@@ -118,6 +118,21 @@ def test_the_same_diff_has_the_same_verdict_and_evidence_also_beside_others(
     assert alone[task.gold].evidence != alone[half].evidence
 
 
+@pytest.mark.slow
+def test_twenty_gradings_two_at_a_time_give_one_verdict_with_one_evidence(
+    pocket_store: TaskStore, task: Task, backend: Backend, diff: Diff
+) -> None:
+    half = diff({"pocket/__init__.py": EXPORTS, "pocket/text.py": HALF})
+    with ThreadPoolExecutor(2) as pool:
+        patches = [task.gold, half, task.gold, task.gold, task.gold] * 5
+        verdicts = list(pool.map(lambda patch: grade(task, patch, store=pocket_store, backend=backend), patches))
+    first, partial = verdicts[:2]
+    assert [first.solved, partial.solved] == [True, False]
+    assert partial.reward is not None
+    assert 0 < partial.reward.parts["fail_to_pass_share"] < 1
+    assert verdicts == [first, partial, first, first, first] * 5  # in which `seconds` do not count
+
+
 def test_a_grading_that_is_killed_leaves_no_process_and_its_folder_goes_with_the_next(
     pocket_store: TaskStore, diff: Diff, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """One judgement: every quote is there word for word, and nothing that a rollout says or a judge does makes an undecided case clean."""
 
 import json
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -274,6 +275,15 @@ def test_a_judge_behind_an_endpoint(leak, status, body, problem):
         server.shutdown()
         server.server_close()
     assert (found.problem, found.verdict) == (problem, None if problem else "succeeded")
+
+
+def test_a_judge_that_takes_the_call_and_never_answers_is_left_at_its_deadline(leak, honest):
+    """It listens, so that connecting works; nobody ever reads or writes."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "m", tries=1, deadline_s=1.0)
+        found = judge_many([Case(trajectory=leak), Case(trajectory=honest)], EndpointJudge(endpoint))
+    assert [(one.trajectory, one.verdict, one.problem) for one in found] == [(leak.id, None, "down"), (honest.id, None, "down")]
+    assert all("no answer in time" in one.detail for one in found)
 
 
 def test_a_judge_in_this_process_gets_the_conversation_as_tokens(leak, renderer):

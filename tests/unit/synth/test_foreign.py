@@ -10,7 +10,7 @@ from etude.agent.prompt import opening_messages
 from etude.config import AgentConfig
 from etude.errors import UserError
 from etude.grade.grader import grade
-from etude.languages.choose import detect
+from etude.languages.choose import by_runner, detect
 from etude.store import TaskStore
 from etude.synth.build import BuildOptions
 from etude.synth.check import check_task
@@ -71,7 +71,8 @@ def test_a_task_holds_when_it_is_checked_again(built, backend):
 def test_gold_solves_it_and_neither_nothing_nor_a_forger_nor_a_changed_test_does(built, backend):
     _, store = built
     task = task_of(store, "stub", "describeNumber")
-    assert grade(task, task.gold, store=store, backend=backend).solved
+    gold = grade(task, task.gold, store=store, backend=backend)
+    assert (gold.solved, gold.evidence["guards"]) == (True, "none for javascript, but files")
     assert not grade(task, "", store=store, backend=backend).solved
     path = "lib/words.js"
     head = f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1,1 +1,2 @@\n 'use strict'\n"
@@ -82,6 +83,24 @@ def test_gold_solves_it_and_neither_nothing_nor_a_forger_nor_a_changed_test_does
         verdict = grade(task, patch, store=store, backend=backend)
         assert not verdict.solved
         assert [refused for refused, _ in verdict.refused] == [path]
+
+
+def test_a_copy_under_another_name_among_its_packages_makes_no_task(tmp_path, lay_down, backend):
+    """`node_modules` is read, not only the names of its packages: a fork has another name, and its files have others too."""
+    source = lay_down(tmp_path / "abacus", FILES)
+    TaskStore.create(tmp_path / "tasks")
+    (packages,) = make_env(source, tmp_path / "tasks" / "env")
+    lay_down(packages / "@else" / "counter", {"main.js": FILES["lib/words.js"].replace("'use strict'", "// MIT")})
+    options = BuildOptions(modes=("remove",), max_share=0.5, jobs=1)
+    with pytest.raises(UserError, match=r"can still be read: environment:node_modules/@else/counter/main\.js: tells 'describeNumber'"):
+        build_any(str(source), tmp_path / "tasks", options=options, backend=backend)
+
+
+def make_env(source, out):
+    """The packages of the environment that a build of this repository will find there."""
+    project = detect(source)
+    by_runner(project.runner).make_environment(project, source, out)
+    return out.glob("*/node_modules")
 
 
 def test_a_repository_with_another_runner_is_refused_in_one_line(tmp_path, lay_down):

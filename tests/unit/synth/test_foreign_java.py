@@ -9,6 +9,7 @@ from etude import tree
 from etude.grade.grader import grade
 from etude.grade.residue import Scanner
 from etude.grade.scrub import scrub
+from etude.languages.choose import runtime_of
 from etude.languages.java.jdk import find_jdk
 from etude.store import TaskStore
 from etude.synth.build import BuildOptions
@@ -95,7 +96,8 @@ def test_a_feature_of_two_methods_becomes_a_task(built, backend):
     assert (gates["pass_to_pass"], gates["fail_to_pass"]) == ({"runs": 2, "tests": 3}, {"runs": 2, "tests": 1})
     assert (gates["residue"], gates["identifiers"], gates["collect"]) == ({"findings": 0}, {"missing": 0}, {"tests": 3, "of": 4})
     assert not (store.workspace(task) / "target").exists()
-    assert grade(task, task.gold, store=store, backend=backend).solved
+    gold = grade(task, task.gold, store=store, backend=backend)
+    assert (gold.solved, gold.evidence["guards"]) == (True, "none for java, but files")
     empty = grade(task, "", store=store, backend=backend)
     assert (empty.solved, set(empty.fail_to_pass.values())) == (False, {"missing"})  # a test that does not compile
 
@@ -136,6 +138,25 @@ def test_planted_class_files_are_found_by_their_content_and_scrubbed(built, tmp_
     assert scrub(agent, findings).left == ()
     assert set(tree.files(agent)) == before
     assert found() == ()
+
+
+def test_classes_of_it_in_a_jar_of_the_environment_are_found_and_the_jdk_tells_nothing(built, tmp_path):
+    store, task = built
+    original, agent, environment = store.snapshot(task.repo), store.workspace(task), store.environment(task.environment)
+    jar = environment / "lib" / "of-somebody-else-2.1.jar"
+
+    def found():
+        scanner = Scanner()
+        needles = scanner.needles(original, agent, but=frozenset({f"{TEST}/WordsTest.java"}))
+        return [finding.place for finding in scanner.scan(agent, needles, {"environment": environment}, runtime=runtime_of("junit"))]
+
+    assert found() == []
+    with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/b/c.bin", compile_to(tmp_path / "classes", original))
+    try:
+        assert found() == [f"environment:lib/{jar.name}!a/b/c.bin"]
+    finally:
+        jar.unlink()
 
 
 def test_a_class_file_among_the_resources_may_not_go_so_no_task_is_made(built, tmp_path):
