@@ -111,11 +111,15 @@ def _stages(view: View) -> "Callable[[Progress], None]":
 
 
 def _show_build(report: "BuildReport", out: Path, source: str) -> None:
+    from etude.synth.many import reasons_of
+
     table = Table("mode or kind", "candidates tried", "valid tasks")
     for row in report.tried:
         table.add_row(row, str(report.tried[row]), str(report.valid.get(row, 0)))
     say(f"{out}: {len(report.tasks)} tasks from {source}")
     show_table(table)
+    for reason, count in reasons_of(asdict(report))[:12]:
+        say(f"{count} x {reason}")
     for file, why in report.skipped.items():
         say(f"skipped {file}: {why}")
     more = f", {len(report.inapplicable)} ideas did not apply" if report.inapplicable else ""

@@ -57,7 +57,7 @@ class Assembler:
         )  # fmt: skip
         missing = missing_identifiers(self.workshop, proof, tests, self.words, text)
         if missing:
-            raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
+            raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}", "identifiers")
         gold_lines = lines_of(gold)
         what = what_of(proposal.kind, proposal.mode)
         return Task(
@@ -113,15 +113,15 @@ def make_patches(
     tree.copy_tree(original, work)
     tree.apply_patch(work, cut)
     if tree.digest(work) != tree.digest(agent):
-        raise Rejected("the cut patch does not make the tree that was checked")
+        raise Rejected("the cut patch does not make the tree that was checked", "patches")
     refused = prepare(graded, gold, start=work, original=original, rules=rules)
     if refused:
-        raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}")
+        raise Rejected(f"the grader refuses {refused[0][0]} of the gold patch: {refused[0][1]}", "patches")
     if tree.digest(graded) != repo.digest:
-        raise Rejected("grading the gold patch does not test the original")
+        raise Rejected("grading the gold patch does not test the original", "patches")
     left = {path: data for path, data in changes.items() if refusal(path, rules) is None}  # the others are laid down again
     if left != source_changes:
-        raise Rejected("grading an empty patch does not test the tree that was checked")
+        raise Rejected("grading an empty patch does not test the tree that was checked", "patches")
     return cut, gold
 
 

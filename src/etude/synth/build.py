@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,7 @@ from etude.synth.options import BuildOptions as BuildOptions
 from etude.synth.proposal import FEATURE_DELETION, Idea, Made, NotApplicable, Proposal, propose_cut
 from etude.synth.prove import prove_change
 from etude.synth.read import read_sources, without
+from etude.synth.refusal import Gate, Refusal
 from etude.synth.verdicts import DoesNotMatter
 from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
 from etude.types import Limits, Repo, Task
@@ -62,6 +63,7 @@ class BuildReport:
     candidates: int  # found
     tried: Mapping[str, int]  # the same -> candidates tried
     rejected: Mapping[str, str]  # "mode kind name" -> reason
+    rejected_at: Mapping[str, Gate] = field(default_factory=dict)  # the same -> gate
     inapplicable: Mapping[str, str]  # the same -> why it was no idea of its own; not counted as tried
     skipped: Mapping[str, str]  # file -> why it was left alone
     stable_tests: int
@@ -155,7 +157,8 @@ def build_fetched(
         valid={row: sum(made.idea.row == row for made in tried.made.values()) for row in tried.rows},
         candidates=tried.num_candidates,
         tried=tried.rows,
-        rejected=rejected,
+        rejected={name: why.reason for name, why in rejected.items()},
+        rejected_at={name: why.gate for name, why in rejected.items()},
         inapplicable=tried.inapplicable,
         skipped=skipped,
         stable_tests=len(baseline.stable),
@@ -164,7 +167,7 @@ def build_fetched(
         seconds=time.monotonic() - start,
         trace_ratio=baseline.traced_seconds / baseline.seconds,
     )
-    names = ("candidates", "tried", "valid", "rejected", "inapplicable", "skipped", "stable_tests", "dropped")  # no seconds
+    names = ("candidates", "tried", "valid", "rejected", "rejected_at", "inapplicable", "skipped", "stable_tests", "dropped")  # no seconds
     store.amend(fetched.source, {name: msgspec.to_builtins(getattr(report, name)) for name in names})
     return report
 
@@ -180,16 +183,16 @@ class _Maker:
     options: BuildOptions
     gates: Gates | None
 
-    def attempt(self, idea: Idea) -> Task | str:
+    def attempt(self, idea: Idea) -> Task | Refusal:
         """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
         for last in (False, True):
             try:
                 with self.workshop.folder() as folder:
                     return self.make(idea.make(), folder)
             except NotApplicable as error:
-                return f"{NO_IDEA}{error}"
+                return Refusal(f"{NO_IDEA}{error}")
             except (Rejected, CutError) as error:
-                return str(error)
+                return Refusal(str(error), error.gate)
             except SandboxError:
                 if last:
                     raise
@@ -230,7 +233,7 @@ class _Tried:
     def __init__(self, maker: _Maker, ledger: Ledger, options: BuildOptions, say: Report) -> None:
         self.maker, self.ledger, self.options, self.say = maker, ledger, options, say
         self.made: dict[str, Made] = {}  # by cut patch: two ideas may come to the same cut
-        self.rejected: dict[str, str] = {}
+        self.rejected: dict[str, Refusal] = {}
         self.inapplicable: dict[str, str] = {}
         self.rows: dict[str, int] = {}
         self.num_candidates = 0
@@ -245,7 +248,7 @@ class _Tried:
         chosen = set(groups[: options.max_candidates])
         ideas = [idea for idea in ideas if idea.group in chosen]
         with ThreadPoolExecutor(options.jobs or len(os.sched_getaffinity(0))) as pool:
-            results: list[Future[Task | str]] = [pool.submit(self.attempt, idea) for idea in ideas]
+            results: list[Future[Task | Refusal]] = [pool.submit(self.attempt, idea) for idea in ideas]
             try:
                 for number, idea in enumerate(ideas, 1):
                     if self.is_enough():
@@ -258,19 +261,19 @@ class _Tried:
     def is_enough(self) -> bool:
         return self.options.max_tasks is not None and len(self.made) >= self.options.max_tasks
 
-    def attempt(self, idea: Idea) -> Task | str:
+    def attempt(self, idea: Idea) -> Task | Refusal:
         return known if (known := self.ledger.known(idea.name)) is not None else self.maker.attempt(idea)
 
-    def note(self, idea: Idea, outcome: Task | str) -> str:
+    def note(self, idea: Idea, outcome: Task | Refusal) -> str:
         """What is said of it."""
-        if isinstance(outcome, str) and outcome.startswith(NO_IDEA):
-            self.inapplicable[idea.name] = outcome.removeprefix(NO_IDEA)
+        if isinstance(outcome, Refusal) and outcome.reason.startswith(NO_IDEA):
+            self.inapplicable[idea.name] = outcome.reason.removeprefix(NO_IDEA)
             if self.ledger.known(idea.name) is None:
                 self.ledger.add(idea.name, outcome)
             return ""
         self.rows[idea.row] = self.rows.get(idea.row, 0) + 1
         if isinstance(outcome, Task) and outcome.cut in self.made:
-            outcome = f"same cut as {self.made[outcome.cut].task.id}"
+            outcome = Refusal(f"same cut as {self.made[outcome.cut].task.id}", "duplicate")
         if isinstance(outcome, Task):
             self.made[outcome.cut] = Made(task=outcome, idea=idea)
             self.maker.store.add(outcome)

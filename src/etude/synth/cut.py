@@ -23,6 +23,7 @@ from etude.synth import edit
 from etude.synth.closure import Closure, close, drop_empty_imports, unused_names
 from etude.synth.edit import Edits
 from etude.synth.names import Culprits, Index, Key, is_about_all
+from etude.synth.refusal import Gate
 from etude.synth.source import Definition, DefinitionNode, FunctionNode, Unreadable, is_trivial, parse
 from etude.synth.units import Unit
 
@@ -30,7 +31,11 @@ Mode = Literal["remove", "stub"]
 
 
 class CutError(ValueError):
-    """This cut cannot be made; the message says why in one line."""
+    """This cut cannot be made; the message says why in one line, and `gate` where it was found."""
+
+    def __init__(self, message: str, gate: Gate = "proposal") -> None:
+        super().__init__(message)
+        self.gate: Gate = gate
 
 
 class NothingToRemove(CutError):
@@ -135,7 +140,7 @@ def render(closure: Closure, stubs: Iterable[Definition] = (), *, paths: Iterabl
         try:
             parse(path, data)
         except Unreadable as error:
-            raise CutError(f"the cut leaves {path} broken: {error}") from None
+            raise CutError(f"the cut leaves {path} broken: {error}", "parse") from None
         if data != source.data:
             out[path] = data
     return out

@@ -83,7 +83,7 @@ class Gates:
         """Before anything runs."""
         same = self.codes.get(code_hash(proposal.symbols))
         if same is not None:
-            raise Rejected(f"the same code as {same}")
+            raise Rejected(f"the same code as {same}", "duplicate")
 
     def check(self, proof: Proof, task: Task) -> Task:
         """The task with what the gates measured."""
@@ -105,7 +105,7 @@ class Gates:
         needles = self.scanner.needles(self.workshop.original, workspace, but=frozenset(self.workshop.layout.tests))
         found = self.scanner.scan(workspace, needles, {"environment": self.workshop.environment})
         if found:
-            raise Rejected(f"{len(found)} left-overs of it: {'; '.join(map(str, found[:MAX_FINDINGS]))}")
+            raise Rejected(f"{len(found)} left-overs of it: {'; '.join(map(str, found[:MAX_FINDINGS]))}", "residue")
         return {"findings": 0}
 
     def inverse(self, proof: Proof) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def measure_ground(laid: Workshop) -> Ground:
     try:
         workshop, baseline = measure_baseline(replace(laid, limits=Limits(wall_s=BASELINE_WALL_S)), lambda done, total, note: None)
     except UserError as error:
-        raise Rejected(f"its original cannot be used: {error}") from None
+        raise Rejected(f"its original cannot be used: {error}", "baseline") from None
     return Ground(workshop=replace(workshop, limits=laid.limits), baseline=baseline)
 
 
@@ -46,7 +46,7 @@ def lay_workshop(workshop: Workshop, folder: Path) -> Workshop:
         layout: Layout = discover(folder, workshop.layout.name)
         sources, skipped = read_sources(folder, layout)
     except UserError as error:
-        raise Rejected(f"its original cannot be used: {error}") from None
+        raise Rejected(f"its original cannot be used: {error}", "baseline") from None
     layout = without(layout, skipped)
     files: Mapping[str, Path] = tree.files(folder)
     bytecode = folder.parent / f"{folder.name}-bytecode"

@@ -1,7 +1,7 @@
 """What an unfinished build has found out already: one line per candidate and mode, written the moment it is known.
 
     {"stable": ["tests/test_functoolz.py::test_curry", ...]}
-    {"name": "stub function curry", "task": "toolz-stub-curry-1d542166"}       or   {..., "reason": "the rest of the suite fails: ..."}
+    {"name": "stub function curry", "task": "toolz-stub-curry-1d542166"}       or   {..., "gate": "share", "reason": "..."}
 
 A build that was killed reads it and tries only the rest. The file is named by everything that decides an outcome, so that another input,
 another environment or another version of etude starts anew. It is removed when the build comes to its end: a second build proves every
@@ -24,6 +24,7 @@ import msgspec
 
 from etude.errors import UserError
 from etude.store import TaskStore
+from etude.synth.refusal import Refusal, gate_named
 from etude.types import Task
 
 UNSTABLE = "not stable in an earlier baseline of this build"
@@ -33,6 +34,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     task: str = ""
     reason: str = ""
+    gate: str = ""  # older versions wrote none
     stable: tuple[str, ...] | None = None  # of the first baseline; a resumed build that has fewer says so in another such line
 
 
@@ -53,13 +55,13 @@ class Ledger:
         if not earlier or self.stable != earlier[-1]:
             self._write(_Line(stable=tuple(sorted(self.stable))))
 
-    def known(self, name: str) -> Task | str | None:
+    def known(self, name: str) -> Task | Refusal | None:
         """The task or the reason of an earlier try; None: not tried yet, or to be tried again."""
         line = self._known.get(name)
         if line is None:
             return None
         if not line.task:
-            return None if any(id in line.reason for id in self._lost) else line.reason
+            return None if any(id in line.reason for id in self._lost) else Refusal(line.reason, gate_named(line.gate))
         try:
             task = self._store.get(line.task)
         except UserError:  # its file was removed or damaged since
@@ -72,8 +74,11 @@ class Ledger:
         left = tuple(id for id in task.pass_to_pass if id not in self._lost)
         return replace(task, pass_to_pass=left, evidence={**task.evidence, "flaky_since": flaky}) if left else None
 
-    def add(self, name: str, outcome: Task | str) -> None:
-        self._write(_Line(name=name, reason=outcome) if isinstance(outcome, str) else _Line(name=name, task=outcome.id))
+    def add(self, name: str, outcome: Task | Refusal) -> None:
+        if isinstance(outcome, Refusal):
+            self._write(_Line(name=name, reason=outcome.reason, gate=outcome.gate))
+        else:
+            self._write(_Line(name=name, task=outcome.id))
 
     def __enter__(self) -> "Ledger":
         return self

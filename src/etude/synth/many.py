@@ -29,6 +29,7 @@ from etude.errors import UserError
 from etude.fanout import Ended, Job, fan_out, fan_out_ray
 from etude.store import TaskStore
 from etude.synth.build import BuildOptions
+from etude.synth.refusal import Refusal
 
 Status = Literal["built", "refused", "sandbox_failed", "out_of_time", "crashed"]
 AGAIN: tuple[Status, ...] = ("sandbox_failed", "out_of_time", "crashed")  # not the repository's fault: tried again by the next build
@@ -129,13 +130,20 @@ def build_many(
 
 
 def reasons(outcomes: Iterable[Outcome]) -> list[tuple[str, int]]:
-    """Why candidates and repositories gave no task, the most frequent first; numbers, names and places left out of the reason."""
+    """Why candidates and repositories gave no task, "gate: reason", the most frequent first; numbers, names and places left out."""
     counts: Counter[str] = Counter()
     for outcome in outcomes:
-        counts.update(general(reason) for reason in outcome.report.get("rejected", {}).values())
+        counts.update(dict(reasons_of(outcome.report)))
         if outcome.status != "built":
             counts[f"whole repository: {general(outcome.message) or outcome.status}"] += 1
     return counts.most_common()
+
+
+def reasons_of(report: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The same of one repository's BuildReport. One that an older version wrote knows no gates."""
+    gates = report.get("rejected_at", {})
+    found = Counter(str(Refusal(general(why), gates.get(name, ""))) for name, why in report.get("rejected", {}).items())
+    return found.most_common()
 
 
 def general(reason: str) -> str:

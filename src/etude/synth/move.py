@@ -44,7 +44,7 @@ def move(
             try:
                 current[path] = parse(path, data)
             except Unreadable as error:
-                raise CutError(f"moving {each.name} leaves {path} broken: {error}") from None
+                raise CutError(f"moving {each.name} leaves {path} broken: {error}", "parse") from None
     return {
         path: source.data
         for path, source in sorted(current.items())

@@ -185,7 +185,7 @@ def _drop_lost(closure: Closure, path: str, data: bytes | None, culprits: frozen
     try:
         new = parse(path, data)
     except Unreadable as error:
-        raise CutError(f"the change leaves {path} broken: {error}") from None
+        raise CutError(f"the change leaves {path} broken: {error}", "parse") from None
     names = _class_names(closure.index, path)
     there = {(names.get(owner, "") if owner else "", name) for owner, name in _bindings(closure.index, path)}
     new_names = {d.node: d.qualname for d in new.definitions}

@@ -27,6 +27,7 @@ from etude.synth.cut import Cut, CutError, render
 from etude.synth.docs import clean_documents
 from etude.synth.proposal import Proposal
 from etude.synth.reduce import Holder, path_of, reduce_tests
+from etude.synth.refusal import Gate
 from etude.synth.source import Definition
 from etude.synth.units import WORD
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
@@ -65,7 +66,7 @@ def prove_change(workshop: Workshop, baseline: Baseline, proposal: Proposal, fol
         trial = _Trial(workshop, baseline, proposal, folder, ORDERS[1:rounds])
         return trial.remove() if proposal.mode == "remove" else trial.stub()
     except CutError as error:
-        raise Rejected(str(error)) from None
+        raise Rejected(str(error), error.gate) from None
 
 
 class _Trial:
@@ -100,11 +101,11 @@ class _Trial:
             self.feature |= self.functions(failing)
             self.reduce()
         else:
-            raise Rejected(f"tests keep failing after {MAX_ROUNDS} rounds: {min(failing)}")
+            raise Rejected(f"tests keep failing after {MAX_ROUNDS} rounds: {min(failing)}", "pass_to_pass")
         gone = self.gone & self.baseline.stable
         fail_to_pass = self.failing_hidden(gone, "plain")
         if not fail_to_pass:
-            raise Rejected("no test fails without it")
+            raise Rejected("no test fails without it", "fail_to_pass")
         self.again(fail_to_pass)
         return self.proof(fail_to_pass)
 
@@ -149,7 +150,7 @@ class _Trial:
         self.gone |= {id for id in self.baseline.collected if path_of(self.workshop.index, id) in lost_files}
         share = len(self.gone & self.baseline.stable) / len(self.baseline.stable)
         if share > MAX_GONE_SHARE:
-            raise Rejected(f"{share:.0%} of the tests would go with it")
+            raise Rejected(f"{share:.0%} of the tests would go with it", "share")
 
     def run_agent(self, order: Order) -> frozenset[str]:
         """The stable tests that fail in the agent's tree although they should be there and pass; all of them reach the feature."""
@@ -166,12 +167,14 @@ class _Trial:
     def expect_reaching(self, failing: frozenset[str], run: TestRun) -> None:
         others = failing - self.reaching
         if others:
-            raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
+            raise Rejected(
+                f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}", "pass_to_pass"
+            )
 
     def expect_collected(self, run: TestRun) -> None:
         new = [error for error in run.collect_errors if error.split(": ")[0] not in self.baseline.broken]
         if new:
-            raise Rejected(f"collection breaks: {new[0]}")
+            raise Rejected(f"collection breaks: {new[0]}", "collect")
 
     def failing_hidden(self, ids: Iterable[str], order: Order) -> frozenset[str]:
         """Which of these tests do not pass in the hidden tree. A file that cannot be imported fails whole, the others still run."""
@@ -195,30 +198,33 @@ class _Trial:
         for order, run in zip(self.orders, self.run_orders(self.agent), strict=True):
             failing = self.failing_agent(run)
             if failing:
-                raise Rejected(f"{len(failing)} tests fail in {order} order only, first {min(failing)}")
+                raise Rejected(f"{len(failing)} tests fail in {order} order only, first {min(failing)}", "pass_to_pass")
 
     def hidden_again(self, fail_to_pass: frozenset[str]) -> None:
         for order, run in zip(self.orders, self.run_orders(self.hidden, fail_to_pass), strict=True):
             self.messages = {**run.messages, **self.messages}
             passing = frozenset(id for id in fail_to_pass if run.outcomes.get(id) == "passed")
             if passing:
-                raise Rejected(f"{len(passing)} tests pass without it in {order} order, first {min(passing)}")
+                raise Rejected(f"{len(passing)} tests pass without it in {order} order, first {min(passing)}", "fail_to_pass")
 
     def note(self, failing: frozenset[str]) -> None:
         if not failing:
-            raise Rejected("no test fails without it")
+            raise Rejected("no test fails without it", "fail_to_pass")
 
     def expect(self, run: TestRun, ids: frozenset[str]) -> None:
         if run.result.status != "exited":
-            raise Rejected(f"the tests end badly: {run.result.status.replace('_', ' ')}")
+            gate: Gate = "time" if run.result.status == "timeout" else "collect"
+            raise Rejected(f"the tests end badly: {run.result.status.replace('_', ' ')}", gate)
         if not run.complete:
-            raise Rejected("the tests stop pytest before its end")
+            raise Rejected("the tests stop pytest before its end", "collect")
         found = self.baseline.known(run.collected)
         if made := (ids - found) & self.baseline.holders.keys() & self.baseline.stable:
             ids -= made  # what makes them went, so that they fail: what else they hang on goes in the next round
         if found != ids:
             missing, new = sorted(ids - found), sorted(found - ids)
-            raise Rejected(f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}")
+            raise Rejected(
+                f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}", "collect"
+            )
         self.measured["collect"] = {"tests": len(ids), "of": len(self.baseline.collected)}
 
     def functions(self, failing: frozenset[str]) -> set[Definition]:
@@ -247,7 +253,7 @@ class _Trial:
         holder = self.baseline.holders.get(id)
         assigned = holder is not None and isinstance(holder.node, ast.Assign)
         if holder is None or (not assigned and len(self.unneeded(holder, failing)) > MAX_UNNEEDED * len(self.inside(holder))):
-            raise Rejected(f"the function behind {id} cannot be found, so it cannot be removed")
+            raise Rejected(f"the function behind {id} cannot be found, so it cannot be removed", "reduce")
         self.taken[holder.key] = holder
 
     def mentioning(self) -> set[Definition]:
@@ -271,7 +277,7 @@ class _Trial:
                 removed = {workshop.index.modules.get(path, "") for path, data in self.source_changes.items() if data is None}
                 lost = sorted(baseline.imports - removed - workshop.importable(sandbox, baseline.imports - removed))
                 if lost:
-                    raise Rejected(f"{len(lost)} modules no longer import, first {lost[0]}")
+                    raise Rejected(f"{len(lost)} modules no longer import, first {lost[0]}", "import")
                 self.measured["import"] = {"modules": len(baseline.imports - removed)}
             return workshop.run_in(sandbox, order=order, ids=ids)
 
@@ -283,9 +289,9 @@ class _Trial:
     def proof(self, fail_to_pass: frozenset[str]) -> Proof:
         left = self.baseline.stable - self.gone
         if not left:
-            raise Rejected("no other test is left")
+            raise Rejected("no other test is left", "share")
         if not fail_to_pass & self.reaching:
-            raise Rejected("no test that reaches it fails without it")
+            raise Rejected("no test that reaches it fails without it", "fail_to_pass")
         return Proof(
             proposal=self.proposal,
             source_changes=self.source_changes,

@@ -56,7 +56,7 @@ def reduce_tests(
         if holder.node is not None:
             closure.drop(holder.path, holder.node, culprits, [holder.name])
         elif holder.path not in tests or _is_imported(closure, holder.path, tests):
-            raise CutError(f"{holder.path} makes tests while it runs and cannot go as a whole: others need it")
+            raise CutError(f"{holder.path} makes tests while it runs and cannot go as a whole: others need it", "reduce")
         else:
             closure.drop_file(holder.path, culprits)
     size = -1
@@ -64,7 +64,7 @@ def reduce_tests(
         size = closure.size
         close(closure, tests, tests=True)
         if closure.blocked:
-            raise CutError(f"the tests cannot be reduced: needed at {', '.join(list(closure.blocked)[:3])}")
+            raise CutError(f"the tests cannot be reduced: needed at {', '.join(list(closure.blocked)[:3])}", "reduce")
         for path in tests:
             if path in closure.by_path and path not in closure.gone.files:
                 _drop_empty_classes(closure, path, culprits, holders)

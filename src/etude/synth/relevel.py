@@ -127,7 +127,7 @@ def _write(
     text = instruction(workshop, proof, tests, words, level=level, visible=visible_share, observed=seen)
     missing = missing_identifiers(workshop, proof, tests, words, text)
     if missing:
-        raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
+        raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}", "identifiers")
     return text
 
 

@@ -22,7 +22,7 @@ class DoesNotMatter(Rejected):
     """Some symbols are noticed by no hidden test."""
 
     def __init__(self, message: str, left: tuple[Any, ...]) -> None:
-        super().__init__(message)
+        super().__init__(message, "inverse")
         self.left = left  # definitions that are
 
 
@@ -39,7 +39,7 @@ def mutants_are_noticed(noticed: Mapping[Any, bool], runs: int) -> dict[str, Any
     """Raises Rejected where too few are."""
     killed = sum(noticed.values())
     if len(noticed) >= MIN_MUTANTS and killed < MIN_SCORE * len(noticed):
-        raise Rejected(f"the hidden tests notice only {killed} of {len(noticed)} mutants")
+        raise Rejected(f"the hidden tests notice only {killed} of {len(noticed)} mutants", "mutation")
     return {"mutants": len(noticed), "noticed": killed, "runs": runs}
 
 
@@ -53,9 +53,9 @@ def graded_sample(task: Task, store: TaskStore, backend: Backend, num_runs: int)
     finally:
         shutil.rmtree(store.workspace(task))  # made for this; a task takes kilobytes
     if empty.solved or "passed" in empty.fail_to_pass.values():
-        raise Rejected("the grader gives something for an empty patch")
+        raise Rejected("the grader gives something for an empty patch", "grader")
     if not gold.solved:
-        raise Rejected(f"the grader does not take gold: {gold.reason}")
+        raise Rejected(f"the grader does not take gold: {gold.reason}", "grader")
     return {
         "empty_patch": {"score": 0, "known": "graded"},
         "gold": {"runs": num_runs + 1, "equals": "the original, byte by byte", "known": "graded"},

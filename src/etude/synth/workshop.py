@@ -31,6 +31,7 @@ from etude.synth.discover import Layout
 from etude.synth.fixtures import share_fixtures
 from etude.synth.names import Index
 from etude.synth.reduce import Holder, behind, heirs, path_of
+from etude.synth.refusal import Gate
 from etude.synth.source import Definition
 from etude.types import Limits, Repo
 
@@ -67,7 +68,11 @@ out.write(json.dumps([good, ran])); out.flush(); os._exit(0)
 
 
 class Rejected(Exception):
-    """A candidate that makes no task; the message is the reason, one line."""
+    """A candidate that makes no task; the message is the reason, one line, and `gate` where it was found."""
+
+    def __init__(self, message: str, gate: Gate = "") -> None:
+        super().__init__(message)
+        self.gate: Gate = gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

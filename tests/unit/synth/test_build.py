@@ -165,10 +165,13 @@ def test_the_gold_patch_holds_no_tests(built):
     assert not any(line.startswith("diff --git a/tests") for task in store.tasks() for line in task.gold.splitlines())
 
 
-def test_every_rejected_candidate_has_a_reason_in_the_pool(built):
+def test_every_rejected_candidate_has_a_reason_and_a_gate_in_the_pool(built):
     report, store, _ = built
     (evidence,) = store.pool.evidence.values()
     assert (evidence["rejected"], evidence["inapplicable"]) == (report.rejected, report.inapplicable)
+    assert evidence["rejected_at"] == report.rejected_at
+    assert report.rejected_at.keys() == report.rejected.keys()
+    assert all(report.rejected_at.values())
     assert sum(evidence["valid"].values()) + len(report.rejected) == sum(evidence["tried"].values())
 
 

@@ -91,6 +91,8 @@ def test_symbols_that_no_test_needs_are_left_alone(built):
     assert (task.evidence["candidate"], task.evidence["stubbed"]) == ("set", ["grow"])
     assert report.rejected["stub function shapes.js:8 grow"] == f"same cut as {task.id}"
     assert report.rejected["stub function shapes.js:13 track"] == "no test fails without it"
+    gates = {name.split()[-1]: gate for name, gate in report.rejected_at.items() if name.startswith("stub function")}
+    assert (gates["grow"], gates["track"]) == ("duplicate", "fail_to_pass")
 
 
 def test_what_the_gates_measured_stands_in_the_task(built):

@@ -69,6 +69,7 @@ def test_tests_that_notice_no_mutant_make_no_task(built):
     reasons = [why for name, why in report.rejected.items() if "untested_well" in name]
     assert len(reasons) == 2
     assert all(why.startswith("the hidden tests notice only") for why in reasons)
+    assert {gate for name, gate in report.rejected_at.items() if "untested_well" in name} == {"mutation"}
 
 
 def test_every_symbol_of_a_set_matters(built):

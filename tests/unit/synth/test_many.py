@@ -82,4 +82,9 @@ def test_reasons_are_counted_by_kind():
         ("no test fails without it", 1),
         ("whole repository: two has no tests", 1),
     ]
+    at = {"a": "pass_to_pass", "b": "pass_to_pass", "c": "fail_to_pass"}
+    assert reasons([Outcome(source="one", status="built", report={"rejected": rejected, "rejected_at": at})]) == [
+        ("pass_to_pass: N other tests fail", 2),
+        ("fail_to_pass: no test fails without it", 1),
+    ]
     assert general("exit code -9: Killed") == "exit code -N"

@@ -48,7 +48,7 @@ class Assembler:
         if missing:
             text = text.replace("\n\nEvery other", f"\n\nThe hidden tests also use these names: {_quoted(missing)}.\n\nEvery other")
         if self._missing(proof, text):
-            raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}")
+            raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}", "identifiers")
         gold_lines = lines_of(gold)
         definitions = sorted((*proof.removed, *proof.stubbed), key=lambda d: d.key)
         return Task(

@@ -32,6 +32,7 @@ from etude.synth.foreign.prove import Inapplicable, prove
 from etude.synth.foreign.turns import TimedOut, Turns
 from etude.synth.foreign.workshop import Baseline, Workshop, measure_baseline
 from etude.synth.ledger import Ledger
+from etude.synth.refusal import Refusal
 from etude.synth.verdicts import DoesNotMatter
 from etude.synth.workshop import BASELINE_WALL_S, Rejected
 from etude.types import Environment, Limits, Repo, Task
@@ -103,7 +104,8 @@ def build_foreign(
         valid={mode: sum(task.mode == mode for task in build.tasks.values()) for mode in options.modes},
         candidates=len(found),
         tried=build.tried,
-        rejected=build.rejected,
+        rejected={name: why.reason for name, why in build.rejected.items()},
+        rejected_at={name: why.gate for name, why in build.rejected.items()},
         inapplicable=build.inapplicable,
         skipped=skipped,
         stable_tests=len(baseline.stable),
@@ -112,7 +114,7 @@ def build_foreign(
         seconds=time.monotonic() - start,
         trace_ratio=baseline.traced_seconds / baseline.seconds,
     )
-    names = ("candidates", "tried", "valid", "rejected", "inapplicable", "skipped", "stable_tests", "dropped")
+    names = ("candidates", "tried", "valid", "rejected", "rejected_at", "inapplicable", "skipped", "stable_tests", "dropped")
     store.amend(fetched.source, {name: _plain(getattr(report, name)) for name in names})
     return report
 
@@ -135,14 +137,14 @@ class _Build:
         self.gates = Gates(workshop, baseline, store) if options.gates == "full" else None
         self.turns = Turns()
         self.tasks: dict[str, Task] = {}  # by cut
-        self.rejected: dict[str, str] = {}
+        self.rejected: dict[str, Refusal] = {}
         self.inapplicable: dict[str, str] = {}
         self.tried: dict[str, int] = dict.fromkeys(options.modes, 0)
 
     def run(self, candidates: Sequence[Candidate]) -> None:
         jobs = [(candidate, mode) for candidate in candidates for mode in self.options.modes]
         with ThreadPoolExecutor(self.options.jobs or len(os.sched_getaffinity(0))) as pool:
-            results: list[Future[Task | str]] = [pool.submit(self.attempt, candidate, mode) for candidate, mode in jobs]
+            results: list[Future[Task | Refusal]] = [pool.submit(self.attempt, candidate, mode) for candidate, mode in jobs]
             try:
                 for number, (candidate, mode) in enumerate(jobs, 1):
                     note = self.note(candidate, mode, results[number - 1].result())
@@ -152,7 +154,7 @@ class _Build:
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def attempt(self, candidate: Candidate, mode: Mode) -> Task | str:
+    def attempt(self, candidate: Candidate, mode: Mode) -> Task | Refusal:
         """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
         known = self.ledger.known(_name(candidate, mode))
         if known is not None:
@@ -161,11 +163,11 @@ class _Build:
             try:
                 return self.turns.take(lambda factor: self.make(candidate, mode, factor))
             except Inapplicable as error:
-                return f"{NO_IDEA}{error}"
+                return Refusal(f"{NO_IDEA}{error}")
             except TimedOut as error:
-                return f"{NO_TIME}{error}"
+                return Refusal(f"{NO_TIME}{error}", error.gate)
             except Rejected as error:
-                return str(error)
+                return Refusal(str(error), error.gate)
             except SandboxError:
                 if last:
                     raise
@@ -192,23 +194,23 @@ class _Build:
             task = self.assembler.assemble(candidate, mode, proof)
             return gates.check(candidate, proof, task) if gates else task
 
-    def note(self, candidate: Candidate, mode: Mode, outcome: Task | str) -> str:
+    def note(self, candidate: Candidate, mode: Mode, outcome: Task | Refusal) -> str:
         name = _name(candidate, mode)
-        if isinstance(outcome, str) and outcome.startswith(NO_IDEA):
-            self.inapplicable[name] = outcome.removeprefix(NO_IDEA)
+        if isinstance(outcome, Refusal) and outcome.reason.startswith(NO_IDEA):
+            self.inapplicable[name] = outcome.reason.removeprefix(NO_IDEA)
             if self.ledger.known(name) is None:
                 self.ledger.add(name, outcome)
             return f"{name} {outcome}"
         self.tried[mode] += 1
         if isinstance(outcome, Task) and outcome.cut in self.tasks:
-            outcome = f"same cut as {self.tasks[outcome.cut].id}"
+            outcome = Refusal(f"same cut as {self.tasks[outcome.cut].id}", "duplicate")
         if isinstance(outcome, Task):
             self.tasks[outcome.cut] = outcome
             self.store.add(outcome)
         else:
-            self.rejected[name] = outcome.removeprefix(NO_TIME)
-            if outcome.startswith(NO_TIME):  # not final: a resumed build tries it again
-                return f"no task of {name}: {outcome.removeprefix(NO_TIME)}"
+            self.rejected[name] = replace(outcome, reason=outcome.reason.removeprefix(NO_TIME))
+            if outcome.reason.startswith(NO_TIME):  # not final: a resumed build tries it again
+                return f"no task of {name}: {self.rejected[name]}"
         if self.ledger.known(name) is None:
             self.ledger.add(name, outcome)
         return outcome.id if isinstance(outcome, Task) else f"no task of {name}: {outcome}"

@@ -66,7 +66,7 @@ class Gates:
         assert self.codes is not None
         same = self.codes.get(code_hash(self.workshop.codes, candidate.targets))
         if same is not None:
-            raise Rejected(f"the same code as {same}")
+            raise Rejected(f"the same code as {same}", "duplicate")
 
     def check(self, candidate: Candidate, proof: Proof, task: Task) -> Task:
         """The task with what the gates measured."""

@@ -76,7 +76,8 @@ def _cut(workshop: Workshop, candidate: Candidate, mode: Mode) -> _Cut:
     if mode == "remove":
         removal = language.remove(codes, workshop.project.sources, candidate.targets)
         if not removal.removed:
-            raise Inapplicable(f"nothing can be removed: needed at {', '.join(removal.blockers[:3]) or 'places that always need it'}")
+            places = ", ".join(removal.blockers[:3]) or "places that always need it"
+            raise Inapplicable(f"nothing can be removed: needed at {places}", "proposal")
         edits = {path: None if found is None else list(found) for path, found in removal.edits.items()}
         removed, stubbed, blockers = removal.removed, removal.kept, removal.blockers
     for definition in stubbed:
@@ -84,7 +85,7 @@ def _cut(workshop: Workshop, candidate: Candidate, mode: Mode) -> _Cut:
         if found is not None:
             found += language.stub(codes[definition.path], definition)
     if not any(found is None or found for found in edits.values()):
-        raise Inapplicable("no body to stub")
+        raise Inapplicable("no body to stub", "proposal")
     changes = {path: None if found is None else workshop.read(path, merged(found)) for path, found in sorted(edits.items())}
     changed = {path: data for path, data in changes.items() if data is None or data != codes[path].data}
     return _Cut(removed=removed, stubbed=stubbed, blockers=blockers, changes=changed)
@@ -109,7 +110,7 @@ class _Trial:
         if mode == "stub":
             known = self.failing_hidden(self.candidate.tests, "plain")
             if not known:
-                raise Rejected("no test fails without it")
+                raise Rejected("no test fails without it", "fail_to_pass")
             self.add(known)
         else:
             self.mentioning()
@@ -122,24 +123,24 @@ class _Trial:
             self.add(failing)
             self.reduce()
         else:
-            raise Rejected(f"tests keep failing after {MAX_ROUNDS} rounds: {min(failing)}")
+            raise Rejected(f"tests keep failing after {MAX_ROUNDS} rounds: {min(failing)}", "pass_to_pass")
         self.loads()
         gone = self.gone & self.baseline.stable
         is_known = known is not None and gone <= self.candidate.tests
         fail_to_pass = known & gone if known is not None and is_known else self.failing_hidden(gone, "plain")
         if not fail_to_pass & self.candidate.tests:
-            raise Rejected("no test that reaches it fails without it")
+            raise Rejected("no test that reaches it fails without it", "fail_to_pass")
         self.leftovers()
         for order in ORDERS[1 if near == self.baseline.collected else 0 : self.rounds]:  # it was all of them then: that was the plain run
             failing = self.failing_agent(order, None)
             if failing:
-                raise Rejected(f"{len(failing)} tests fail in {order} order only, first {min(failing)}")
+                raise Rejected(f"{len(failing)} tests fail in {order} order only, first {min(failing)}", "pass_to_pass")
         passing = fail_to_pass - self.failing_hidden(fail_to_pass, "shuffled")
         if passing:
-            raise Rejected(f"{len(passing)} tests pass without it in another run, first {min(passing)}")
+            raise Rejected(f"{len(passing)} tests pass without it in another run, first {min(passing)}", "fail_to_pass")
         left = self.baseline.stable - self.gone
         if not left:
-            raise Rejected("no other test is left")
+            raise Rejected("no other test is left", "share")
         self.selection(fail_to_pass | left)
         self.measured["pass_to_pass"] = {"runs": self.rounds, "tests": len(left)}
         self.measured["fail_to_pass"] = {"runs": 2, "tests": len(fail_to_pass)}
@@ -176,11 +177,11 @@ class _Trial:
         for id in failing:
             block = self.baseline.blocks.get(id)
             if block is None:
-                raise Rejected(f"the test behind {id} cannot be found, so it cannot be removed")
+                raise Rejected(f"the test behind {id} cannot be found, so it cannot be removed", "reduce")
             blocks[block.key] = block
         new = [block for block in blocks.values() if block.key not in self.feature]
         if not new:
-            raise Rejected(f"a test fails although it was removed: {min(failing)}")
+            raise Rejected(f"a test fails although it was removed: {min(failing)}", "reduce")
         for block in new:
             if not any(_holds(block, other) for other in new):
                 self.feature[block.key] = block
@@ -194,7 +195,7 @@ class _Trial:
         self.gone = frozenset(id for id, block in self.baseline.blocks.items() if _is_gone(id, block, edits))
         share = len(self.gone & self.baseline.stable) / len(self.baseline.stable)
         if share > MAX_GONE_SHARE:
-            raise Rejected(f"{share:.0%} of the tests would go with it")
+            raise Rejected(f"{share:.0%} of the tests would go with it", "share")
 
     def near(self) -> frozenset[str]:
         """The tests of every file in which a test reached the feature, or that is changed; all of a short suite."""
@@ -209,18 +210,22 @@ class _Trial:
             return frozenset()
         run = self.run(self.agent, order, None if near is None else expected)
         if run.collect_errors:
-            raise Rejected(f"loading breaks: {run.collect_errors[0]}")
+            raise Rejected(f"loading breaks: {run.collect_errors[0]}", "collect")
         if run.result.status != "exited":
             raise _bad_end("the tests", run)
         if not run.complete:
-            raise Rejected("the tests stop before their end")
+            raise Rejected("the tests stop before their end", "collect")
         failing = frozenset(id for id in self.baseline.stable & expected if run.outcomes.get(id) != "passed")
         others = failing - self.candidate.tests
         if others:
-            raise Rejected(f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}")
+            raise Rejected(
+                f"{len(others)} other tests fail, first {min(others)}: {run.messages.get(min(others), 'no report')}", "pass_to_pass"
+            )
         missing, new = sorted(expected - set(run.collected) - failing), sorted(set(run.collected) - expected - self.workshop.left_out)
         if missing or (new and not failing):
-            raise Rejected(f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}")
+            raise Rejected(
+                f"collection changes: {len(missing)} tests are missing, {len(new)} are new, first {(missing + new)[0]}", "collect"
+            )
         if near is None or near == self.baseline.collected:
             self.measured["collect"] = {"tests": len(expected), "of": len(self.baseline.collected)}
         return failing
@@ -238,7 +243,7 @@ class _Trial:
         wanted = self.baseline.imports - {path for path, data in self.cut.changes.items() if data is None}
         lost = sorted(wanted - self.workshop.importable(self.agent, wanted))
         if lost:
-            raise Rejected(f"{len(lost)} source files no longer load, first {lost[0]}")
+            raise Rejected(f"{len(lost)} source files no longer load, first {lost[0]}", "import")
         self.measured["import"] = {"files": len(wanted)}
 
     def selection(self, chosen: frozenset[str]) -> None:
@@ -249,7 +254,7 @@ class _Trial:
                 raise _bad_end("the chosen tests", run)
             if not run.passed(tuple(chosen)):
                 bad = sorted(id for id in chosen if run.outcomes.get(id) != "passed")
-                raise Rejected(f"{len(bad)} tests need others that are not graded{f', first {bad[0]}' if bad else ''}")
+                raise Rejected(f"{len(bad)} tests need others that are not graded{f', first {bad[0]}' if bad else ''}", "selection")
         self.measured["selection"] = {"tests": len(chosen), "of": len(self.baseline.collected)}
 
     def leftovers(self) -> None:
@@ -258,7 +263,7 @@ class _Trial:
         manifests = set(self.workshop.project.manifests)  # name packages that a test that is gone needed
         found = tuple(finding for finding in found if finding.path not in manifests)
         if found:
-            raise Rejected(f"the feature can still be read: {found[0]}")
+            raise Rejected(f"the feature can still be read: {found[0]}", "residue")
         self.measured["residue"] = {"findings": 0}
 
     def run(self, tree: Path, order: Order, ids: Iterable[str] | None) -> TestRun:
@@ -267,8 +272,8 @@ class _Trial:
 
 
 def _bad_end(what: str, run: TestRun) -> Rejected:
-    kind = TimedOut if run.result.status == "timeout" else Rejected
-    return kind(f"{what} end badly: {run.result.status.replace('_', ' ')}")
+    why = f"{what} end badly: {run.result.status.replace('_', ' ')}"
+    return TimedOut(why, "time") if run.result.status == "timeout" else Rejected(why, "collect")
 
 
 def _holds(outer: TestBlock, inner: TestBlock) -> bool:

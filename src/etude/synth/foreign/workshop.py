@@ -92,7 +92,7 @@ class Workshop:
             data = apply(code.data, edits)
             self.language.read(path, data, is_test=path not in self.project.sources)
         except (Unreadable, ValueError) as error:
-            raise Rejected(f"the cut leaves {path} broken: {error}") from None
+            raise Rejected(f"the cut leaves {path} broken: {error}", "parse") from None
         return data
 
 

@@ -143,7 +143,7 @@ def _noticed(workshop: Workshop, function: _Function, taken: Sequence[Mutation])
             if len(function.tests) == 1:
                 break
     if coarse is None:
-        raise CutError(f"no test notices any of {tried} mutants of {function.definition.qualname}")
+        raise CutError(f"no test notices any of {tried} mutants of {function.definition.qualname}", "fail_to_pass")
     return coarse
 
 

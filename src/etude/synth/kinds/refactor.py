@@ -31,6 +31,7 @@ from etude.synth.ground import Ground, lay_ground
 from etude.synth.move import Move, destinations, is_movable, move
 from etude.synth.options import BuildOptions
 from etude.synth.proposal import Idea, Made, Proposal, propose_cut
+from etude.synth.refusal import Gate
 from etude.synth.source import Definition, FunctionNode, is_trivial
 from etude.synth.workshop import Baseline, Rejected, Workshop, write_tree
 
@@ -105,6 +106,7 @@ class _Laid:
         self.lock = threading.Lock()
         self.made: Ground | None = None
         self.why = ""
+        self.gate: Gate = ""
 
     def ground(self) -> Ground:
         with self.lock:
@@ -113,8 +115,9 @@ class _Laid:
                     self.made = self.lay()
                 except (Rejected, CutError, UserError) as error:
                     self.why = str(error)
+                    self.gate = "baseline" if isinstance(error, UserError) else error.gate
             if self.made is None:
-                raise CutError(self.why)
+                raise CutError(self.why, self.gate)
             return self.made
 
     def lay(self) -> Ground:
@@ -149,7 +152,7 @@ def _make(workshop: Workshop, laid: _Laid, each: Move) -> Proposal:
         raise CutError(f"{each.name} cannot be removed from {each.new}")
     failing = _failing_in_old_place(workshop, moved, laid, each, proposal, tests)
     if not failing:
-        raise CutError(f"the tests do not ask for {new}: with {each.name} in {old} all of them pass")
+        raise CutError(f"the tests do not ask for {new}: with {each.name} in {old} all of them pass", "fail_to_pass")
     return replace(proposal, ground=ground, evidence={**proposal.evidence, "failing_in_the_old_place": failing})
 
 

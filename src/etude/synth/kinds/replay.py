@@ -116,7 +116,7 @@ def _make(workshop: Workshop, history: Path, commit: Commit) -> Proposal:
     laid = lay_workshop(workshop, place)
     changes = source_changes(laid, before)
     if not _is_noticed(laid, changes, [path for path in commit.changed if path in laid.layout.test_paths]):
-        raise CutError("no test that the commit changed fails on its parent's sources")
+        raise CutError("no test that the commit changed fails on its parent's sources", "fail_to_pass")
     ground = measure_ground(laid)
     symbols = _symbols(laid, changes)
     proposal = propose_change(
