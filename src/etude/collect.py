@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from etude.agent.loop import run_agent
@@ -49,6 +50,7 @@ class Harness:
     renderer: Renderer
     agent: AgentConfig
     watched: Backend | None = None  # where the agent works, if its sandbox keeps a log; `backend` grades
+    marks: Path | None = None  # a folder that knows which tasks this policy has solved; None: one for all who use the store
 
 
 @dataclass(slots=True)
@@ -69,14 +71,14 @@ def shaped(reward: Reward, weight: float) -> Reward:
 
 
 def graded(rollout: Rollout, task: Task, harness: Harness) -> Rollout:
-    """The rollout with its reward, a task's first solve with the ablation too. A lost sandbox, here or before, leaves it without one."""
+    """The rollout with its reward, a policy's first solve of a task with the ablation too. Without a reward where a sandbox was lost."""
     if rollout.status in ("sandbox_lost", "interrupted"):
         return rollout
     if not rollout.patch:  # the check has proved that the cut alone scores 0
         reward = Reward(total=0.0, solved=False, parts={"solved": 0.0, "fail_to_pass_share": 0.0})
         return replace(rollout, reward=reward)
-    solved_before = f"solved-{task.id}"
-    checks = ALWAYS if harness.store.cached(solved_before) else FIRST_SOLVE
+    mark = (harness.marks or harness.store.path / ".cache") / f"solved-{task.id}"
+    checks = ALWAYS if mark.exists() else FIRST_SOLVE
     try:
         verdict = grade(task, rollout.patch, store=harness.store, backend=harness.backend, checks=checks)
     except SandboxError as error:
@@ -84,7 +86,7 @@ def graded(rollout: Rollout, task: Task, harness: Harness) -> Rollout:
     if verdict.reward is None:
         return replace(rollout, error=f"not graded: {verdict.reason}")
     if verdict.solved:
-        harness.store.cache(solved_before, lambda folder: None)
+        mark.mkdir(parents=True, exist_ok=True)
     flags = (Flag(detector=f"grader {verdict.guard}", turn=-1, evidence=verdict.reason),) if verdict.guard else ()
     return replace(rollout, reward=shaped(verdict.reward, harness.agent.shaping), flags=(*rollout.flags, *flags))
 

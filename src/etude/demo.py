@@ -173,7 +173,14 @@ def open_session(config: Config, run: RunFolder, store: TaskStore, backend: Bubb
     folder = model_folder(config)
     model = load_model(folder, getattr(torch, config.model.dtype))
     watched = Bubblewrap(log=True) if config.monitor.enabled else None
-    harness = Harness(store=store, backend=backend, renderer=Renderer.from_folder(folder), agent=config.agent, watched=watched)
+    harness = Harness(
+        store=store,
+        backend=backend,
+        renderer=Renderer.from_folder(folder),
+        agent=config.agent,
+        watched=watched,
+        marks=run.path / "solved",
+    )
     learner = Learner(model=model, optimizer=AdamW(model.named_parameters(), weight_decay=0.0))
     resume(learner, run, config)
     done = learner.step if learner.phase == "rl" else 0

@@ -10,6 +10,7 @@ from etude.agent.expert import solution
 from etude.collect import Harness, Job, collect, shaped
 from etude.config import AgentConfig
 from etude.engine.protocol import Completion, Request
+from etude.grade.grader import grade
 from etude.types import Reward
 
 FINISH = write_call("finish", {"message": "done"})
@@ -108,6 +109,33 @@ def test_a_stop_half_way_leaves_no_sandbox_open(harness, renderer, gold):
     for sandbox in opened:
         with pytest.raises(Exception, match="closed"):
             sandbox.run(["true"])
+
+
+def test_the_first_solve_of_a_task_by_a_policy_is_graded_with_the_ablation_and_no_later_one(harness, renderer, gold, tmp_path):
+    task = harness.store.get("pocket-slugify")
+    grade(task, task.gold, store=harness.store, backend=harness.backend)  # from now on the task's facts are known
+    wrong = [write_call("write", {"path": "pocket/text.py", "content": "def slugify(text, sep='-'):\n    return text\n"}), FINISH]
+    opened = []
+
+    class Counting:
+        def check(self) -> None:
+            pass
+
+        def open(self, *arguments, **keywords):
+            opened.append(1)
+            return harness.backend.open(*arguments, **keywords)
+
+    def sandboxes(run: str, texts: list[str]) -> tuple[int, bool]:
+        opened.clear()
+        graded = replace(harness, backend=Counting(), watched=harness.backend, marks=tmp_path / run)
+        (rollout,) = collect(jobs(task, "a"), engine=Script(renderer, lambda name: texts), harness=graded)
+        return len(opened), rollout.reward.solved
+
+    alone, ablated_and_inverted = 1, 2
+    assert sandboxes("first run", wrong) == (alone, False)
+    assert sandboxes("first run", gold) == (alone + ablated_and_inverted, True)
+    assert sandboxes("first run", gold) == (alone, True)
+    assert sandboxes("second run", gold) == (alone + ablated_and_inverted, True)
 
 
 def test_shaping_pays_for_tests_that_pass_and_never_as_much_as_solving():
