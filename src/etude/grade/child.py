@@ -10,8 +10,8 @@ then forgotten: its tests import the tree's, pytest keeps its own copy. Each eve
 
 In: argv[1] the descriptor of the pipe, argv[2] the environment folder; standard input the configuration as JSON: {"nonce", "env",
 "roots", "paths", "ids", "order", "seed", "trace", "carried", "modules"}, or with "variants", of which each has "paths", "ids", "until",
-"wall_s" and the changed "files". "trace" and "elsewhere" are the texts of subtrace.py and elsewhere.py, or nothing; under the latter tests
-are collected and not run. Out: events; what is printed is for people, it decides nothing.
+"wall_s" and the changed "files". "trace" is the texts of tracer.py and subtrace.py, "elsewhere" that of elsewhere.py, or nothing; under the
+latter tests are collected and not run. Out: events; what is printed is for people, it decides nothing.
 
 Not here: outcomes (runner.py puts the reports of one id together).
 """
@@ -20,7 +20,6 @@ import base64
 import builtins
 import configparser
 import contextlib
-import cProfile
 import gc
 import importlib
 import importlib.metadata
@@ -33,15 +32,13 @@ import shlex
 import signal
 import stat
 import sys
-import tempfile
-import threading
 import time
 import tomllib
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
+from types import ModuleType
 from typing import Any, NoReturn
 
 LIBRARY = [path for path in sys.path if path]
@@ -86,8 +83,6 @@ OPTIONS = (
     "--continue-on-collection-errors",
     *("-p", "no:cacheprovider", "-p", "no:junitxml", "-p", "no:pastebin", "-p", "no:stepwise"),
 )
-BESIDE = ("__annotate__", "<generic parameters of ")  # code of newer Pythons that stands where a function does, and runs without it
-TOOL = 4  # of sys.monitoring; debuggers, coverage, profilers and optimisers have 0, 1, 2 and 5
 SETTINGS = (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest"))  # the repository's own, after pyproject.toml
 KEPT_SETTINGS = ("python_classes", "python_functions", "asyncio_mode", "asyncio_default_fixture_loop_scope", "anyio_mode")
 PLACES = (".", "/tmp", "/dev/shm")  # all that can be written to
@@ -126,6 +121,8 @@ def finish(send: Send, code: int) -> NoReturn:
 def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
     """pytest's exit code."""
     root = os.getcwd()
+    move = loaded(config["elsewhere"])["move"] if config.get("elsewhere") else None
+    tracing = loaded(config["trace"][0])["Tracer"] if config["trace"] else None
     roots = [os.path.normpath(os.path.join(root, path)) for path in config["roots"]]
     sys.path[:] = [*roots, config["env"], *LIBRARY]
     set_apart(roots, config["env"])
@@ -136,13 +133,11 @@ def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
     if config["paths"] and not paths:
         send(["items", []])
         return int(pytest.ExitCode.NO_TESTS_COLLECTED)
-    tracer = Tracer(root, send, config["trace"]) if config["trace"] else None
+    tracer = tracing(root, send, config["trace"][1]) if tracing else None
     once = ["--benchmark-disable"] if "pytest_benchmark" in sys.modules else []  # what is measured runs for seconds, and with no profiler
     arguments = [*OPTIONS, *once, *own_settings(root), "--rootdir", root, "--confcutdir", root, *paths]
-    if config.get("elsewhere"):
-        scope: dict[str, Any] = {"__name__": "elsewhere"}
-        exec(config["elsewhere"], scope)
-        scope["move"]()
+    if move:
+        move()
     if tracer:
         tracer.start()
     code = pytest.main(arguments, plugins=[*plugins, Reporter(send, root, config, tracer)])
@@ -151,6 +146,13 @@ def run(config: dict[str, Any], send: Send, plugins: list[object]) -> int:
     for name in config.get("modules", ()):
         send(["module", name, *origin_of(sys.modules.get(name))])
     return int(code)
+
+
+def loaded(text: str) -> dict[str, Any]:
+    """What another of these files defines; while the repository is not yet on the import path."""
+    scope: dict[str, Any] = {"__name__": "beside"}
+    exec(text, scope)
+    return scope
 
 
 def run_variants(config: dict[str, Any], send: Send, new_send: Callable[[], Send], plugins: list[object]) -> None:
@@ -417,116 +419,10 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-class Tracer:
-    """Which code objects of the repository ran in which test, by (path, first line): a name may be there twice."""
-
-    def __init__(self, root: str, send: Send, subtrace: str) -> None:
-        self.root, self.send, self.subtrace = root + os.sep, send, subtrace
-        self.folder = tempfile.mkdtemp()  # where processes that tests start leave what ran in them
-        self.set_profile = sys.setprofile
-        self.current: dict[int, CodeType] = {}  # by id, as comparing code objects compares what they hold
-        self.profiler = cProfile.Profile()
-        self.owner = "<collect>"
-        self.known: dict[int, int | None] = {}  # id of a code object -> number of its place; None outside the repository
-        self.alive: list[CodeType] = []  # so that no id is used twice
-        self.places: dict[tuple[str, int], int] = {}
-
-    def start(self) -> None:
-        if sys.version_info >= (3, 12):
-            events = sys.monitoring.events
-            sys.monitoring.use_tool_id(TOOL, "etude")
-            for event, callback in ((events.PY_START, self.started), (events.PY_RESUME, self.started), (events.PY_THROW, self.thrown)):
-                sys.monitoring.register_callback(TOOL, event, callback)
-            sys.monitoring.set_events(TOOL, events.PY_START | events.PY_RESUME | events.PY_THROW)
-        else:  # a profile function in Python is told of every call of C too; cProfile's is told in C
-            threading.setprofile(self.profile)
-            sys.setprofile = self.keep
-            self.profiler.enable(subcalls=False, builtins=False)
-        os.mkdir(f"{self.folder}/site")
-        with open(f"{self.folder}/site/sitecustomize.py", "w", encoding="utf-8") as file:
-            file.write(f"{self.subtrace}\n\nbegin({self.root!r}, {self.folder!r})\n")
-        os.environ["PYTHONPATH"] = os.pathsep.join([f"{self.folder}/site", os.environ["PYTHONPATH"]])
-
-    def stop(self) -> None:
-        self.switch("")
-        if sys.version_info >= (3, 12):
-            sys.monitoring.free_tool_id(TOOL)
-        else:
-            sys.setprofile = self.set_profile
-            self.profiler.disable()
-            threading.setprofile(None)
-
-    def keep(self, function: Any) -> None:
-        """For `sys.setprofile`: benchmarks take the profiler away while they measure, and cannot put one of C back."""
-        if function in (None, self.profiler) and threading.current_thread() is threading.main_thread():
-            self.profiler.enable(subcalls=False, builtins=False)
-        else:
-            self.set_profile(function)
-
-    def started(self, code: CodeType, offset: int) -> object:
-        """Told once for each code object and test: after that it costs nothing until the next switch."""
-        self.current[id(code)] = code
-        if sys.version_info >= (3, 12):
-            return sys.monitoring.DISABLE
-        return None
-
-    def thrown(self, code: CodeType, offset: int, exception: BaseException) -> None:
-        """A generator that goes on with an exception. Told of each: this event cannot be disabled."""
-        self.current[id(code)] = code
-
-    def profile(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            code = frame.f_code
-            self.current[id(code)] = code
-
-    def switch(self, owner: str) -> None:
-        """Send what ran since the last switch; what runs from now on is the owner's."""
-        seen, self.current = self.current, {}
-        if sys.version_info >= (3, 12):
-            sys.monitoring.restart_events()
-        else:
-            seen |= {id(entry.code): entry.code for entry in self.profiler.getstats() if not isinstance(entry.code, str)}
-            self.profiler.clear()
-            profiler: Any = sys.getprofile()
-            if profiler is not self.profiler:  # a test put one of its own there
-                self.profiler.enable(subcalls=False, builtins=False)
-        numbers = {self.number(code) for code in list(seen.values())} - {None}
-        numbers |= {self.number_of(path, line) for path, line in self.others()}
-        if numbers:
-            self.send(["reach", self.owner, sorted(number for number in numbers if number is not None)])
-        self.owner = owner
-
-    def number(self, code: CodeType) -> int | None:
-        if id(code) in self.known:
-            return self.known[id(code)]
-        self.alive.append(code)
-        number = None
-        if code.co_filename.startswith(self.root) and not code.co_name.startswith(BESIDE):
-            number = self.number_of(code.co_filename[len(self.root) :], code.co_firstlineno)
-        self.known[id(code)] = number
-        return number
-
-    def number_of(self, path: str, line: int) -> int:
-        number = self.places.setdefault((path, line), len(self.places))
-        if number == len(self.places) - 1:
-            self.send(["code", number, path, line])
-        return number
-
-    def others(self) -> Iterable[tuple[str, int]]:
-        """What ran in processes that have ended since the last switch."""
-        for entry in list(os.scandir(self.folder)):
-            with contextlib.suppress(OSError, ValueError):
-                if entry.is_file():
-                    with open(entry.path, encoding="utf-8") as file:
-                        lines = [line.rstrip("\n").partition("\t") for line in file]
-                    os.unlink(entry.path)
-                    yield from [(path, int(number)) for number, _, path in lines]
-
-
 class Reporter:
     """The pytest plugin: chooses and orders the items, and sends every report."""
 
-    def __init__(self, send: Send, root: str, config: dict[str, Any], tracer: Tracer | None) -> None:
+    def __init__(self, send: Send, root: str, config: dict[str, Any], tracer: Any) -> None:
         self.send, self.root, self.tracer = send, root, tracer
         self.order, self.seed, self.only_collect = config["order"], config["seed"], bool(config.get("elsewhere"))
         self.wanted: set[str] | None = None if config["ids"] is None else set(config["ids"])

@@ -118,7 +118,7 @@ def run_tests(
         "ids": None if ids is None else list(ids),
         "order": order,
         "seed": seed,
-        "trace": _text("subtrace.py") if trace else "",
+        "trace": [_text("tracer.py"), _text("subtrace.py")] if trace else [],
         "carried": carried_sources(),
         "modules": list(modules),
         "elsewhere": _text("elsewhere.py") if elsewhere else "",
@@ -145,7 +145,7 @@ def run_variants(sandbox: Sandbox, repo: Repo, variants: Sequence[Variant]) -> l
     After each the files are as they were and no other process is left; where that cannot be had the rest is not run. So there may be
     fewer runs than variants, and none where several ended with the sandbox itself: a single one has a run, in which nothing passed.
     """
-    shared = {"env": ENV, "roots": list(repo.import_roots), "trace": "", "carried": carried_sources(), "clock": _text("clock.py")}
+    shared = {"env": ENV, "roots": list(repo.import_roots), "trace": [], "carried": carried_sources(), "clock": _text("clock.py")}
     each = [
         {
             "files": {path: base64.b64encode(data).decode() for path, data in variant.files.items()},

@@ -1,10 +1,10 @@
 """Inside the sandbox, in Python processes that a traced test starts: which code objects of the repository ran there.
 
-Read as text by runner.py; child.py puts it before everything else on PYTHONPATH as `sitecustomize.py`, with a call of `begin` under it.
+Read as text by runner.py; tracer.py puts it before everything else on PYTHONPATH as `sitecustomize.py`, with a call of `begin` under it.
 
 In: the repository and a folder; out: a file in the folder for each process that came to its end, one "line<tab>path" for each code object.
 
-Not here: whose these are (child.py: the test's that is running).
+Not here: whose these are (tracer.py: the test's that is running).
 """
 
 import atexit
@@ -16,7 +16,7 @@ from types import CodeType
 from typing import Any
 
 TOOL = 4
-BESIDE = ("__annotate__", "<generic parameters of ")  # both as in child.py
+BESIDE = ("__annotate__", "<generic parameters of ")  # both as in tracer.py
 
 
 def begin(root: str, folder: str) -> None:

@@ -299,11 +299,11 @@ def definitions(path: str, text: str) -> dict[tuple[str, int], str]:
 def reach(program: str, folder: Path, environment: Path) -> dict[str, set[tuple[str, int]]]:
     """Of a traced run of child.py, by the name of the test."""
     config = {"nonce": "n", "env": str(environment), "roots": ["."], "paths": ["test_it.py"], "ids": None, "order": "plain", "seed": 0}
-    child, subtrace = (Path(runner.__file__).with_name(name).read_text() for name in ("child.py", "subtrace.py"))
+    child, *trace = (Path(runner.__file__).with_name(name).read_text() for name in ("child.py", "tracer.py", "subtrace.py"))
     with tempfile.TemporaryFile() as events_file:
         done = subprocess.run(
             [program, "-S", "-P", "-s", "-B", "-c", child, str(events_file.fileno()), str(environment)],
-            input=json.dumps({**config, "trace": subtrace, "carried": carried_sources()}).encode(),
+            input=json.dumps({**config, "trace": trace, "carried": carried_sources()}).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=(events_file.fileno(),),
