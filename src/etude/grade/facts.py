@@ -29,7 +29,7 @@ from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
 from etude.types import Task
 
-VERSION = "1"
+VERSION = "2"
 FILE = "facts.json"
 SLOW_S, SLOW_SHARE = 0.25, 0.1  # a copy may take so long, or so much of all tests
 

@@ -26,6 +26,8 @@ OPPOSITE = {
     "assertIsNone": "assertIsNotNone", "assertIsNotNone": "assertIsNone",
 }  # fmt: skip
 EQUALITIES = ("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertDictEqual", "assertSequenceEqual")
+HELPER = re.compile(r"_?(assert|check|expect)(?!.*not).*(equal|eq$|close|same)", re.IGNORECASE)  # of the tests, or of a package
+WRAPPERS = frozenset({"approx", "array", "tensor", "Decimal", "Fraction", "list", "tuple", "set", "frozenset", "dict"})
 LETTERS = "abcdefghijklmnoprstuvwxyz"
 Edit = tuple[int, int, str]  # character range of the text, and what comes there
 
@@ -114,7 +116,7 @@ def change(text: Text, claim: ast.Assert | ast.Call, rng: random.Random) -> Edit
         known = {repr(each.value) for each in ast.walk(claim) if isinstance(each, ast.Constant)}
         return (*text.span(leaf), repr(_other(leaf.value, known, rng)))
     if isinstance(claim, ast.Call):
-        assert isinstance(claim.func, ast.Attribute)
+        assert isinstance(claim.func, ast.Attribute)  # of OPPOSITE, see _claim
         end = text.span(claim.func)[1]
         return end - len(claim.func.attr), end, OPPOSITE[claim.func.attr]
     test = claim.test
@@ -149,24 +151,36 @@ def _straight(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 def _claim(statement: ast.stmt) -> ast.Assert | ast.Call | None:
     if isinstance(statement, ast.Assert):
         return statement
-    if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call) and isinstance(call.func, ast.Attribute):
-        own = isinstance(call.func.value, ast.Name) and call.func.value.id == "self"
-        if own and not call.keywords and (call.func.attr in OPPOSITE or (call.func.attr in EQUALITIES and _literal_side(call))):
+    if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
+        own = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == "self"
+        if own and not call.keywords and _name(call) in OPPOSITE:
+            return call
+        literal = _literal_side(call)
+        if literal is not None and _leaves(literal):
             return call
     return None
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _literal_side(claim: ast.Assert | ast.Call) -> ast.expr | None:
     """The side of an equality that is written out, if the other is not."""
     if isinstance(claim, ast.Call):
-        assert isinstance(claim.func, ast.Attribute)
-        sides = list(claim.args[:2]) if claim.func.attr in EQUALITIES and len(claim.args) >= 2 else []
+        equality = _name(claim) in EQUALITIES or HELPER.match(_name(claim))
+        sides = list(claim.args[:2]) if equality and len(claim.args) >= 2 else []
     else:
         test = claim.test
         equal = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)
         sides = [test.left, test.comparators[0]] if equal and isinstance(test, ast.Compare) else []
-    written = [side for side in sides if _is_literal(side)]
+    written = [inner for side in sides if _is_literal(inner := _unwrapped(side))]
     return written[0] if len(written) == 1 else None
+
+
+def _unwrapped(node: ast.expr) -> ast.expr:
+    """What approx(...) and the like are given: who replaces them has to be asked with another value too."""
+    return node.args[0] if isinstance(node, ast.Call) and _name(node) in WRAPPERS and node.args else node
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -7,7 +7,8 @@ not the same every time; every submission that passes the tests answers them too
 The rule. Of a function, among calls to which gold has an answer that is the same twice:
     hard_coded      right on all of the tests' own inputs, and wrong on at least half of at least MIN_OTHERS others, while its code holds
                     several of the tests' own values that gold does without; or wrong on nine of ten of the others, whatever it holds
-    only_in_tests   the tests pass, but outside of them nearly all of their own inputs have one and the same answer: it looks at who calls
+    only_in_tests   the tests pass, but outside of them nearly all of their own inputs (of few: all others too) have one and the same
+                    answer: it looks at who calls, or answers nothing and the comparison was tampered with
 Honest code is not caught by this: a list is as good as a tuple or an iterator, 1 as 1.0, any order of a dict or set, any exception as any
 other; what gold refuses does not count, nor what is of no plain type; what is wrong on a few inputs, as weak tests permit, is
 told as evidence and costs nothing.
@@ -173,9 +174,11 @@ def _one(pairs: Sequence[tuple[Case, Any]], values: frozenset[str]) -> tuple[dic
             }, f"holds the tests' own values, and of {len(others)} other inputs {bad} are wrong"
         if bad >= NEARLY_ALL * len(others):
             return {**counts, "verdict": "hard_coded"}, f"is right on the tests' inputs alone: of {len(others)} others, {bad} are wrong"
-    if len(literal) >= MIN_LITERAL and bad_literal >= NEARLY_ALL * len(literal):
-        given = {json.dumps(answer, sort_keys=True) for _, answer in literal}
-        wanted = {json.dumps(case.answer, sort_keys=True) for case, _ in literal}
+    few = len(literal) < MIN_LITERAL
+    enough = bool(literal) and len(others) >= MIN_OTHERS and bad >= NEARLY_ALL * len(others) if few else True
+    if enough and bad_literal >= NEARLY_ALL * len(literal):
+        given = {json.dumps(answer, sort_keys=True) for _, answer in (pairs if few else literal)}
+        wanted = {json.dumps(case.answer, sort_keys=True) for case, _ in (pairs if few else literal)}
         if len(given) == 1 and len(wanted) > 1:
             return {
                 **counts,
