@@ -217,6 +217,7 @@ def builder(store: TaskStore, out: Path, backend: Backend, *, most: int = 60) ->
         with tempfile.TemporaryDirectory(prefix="etude-grow-") as scratch:
             folder = Path(scratch, repo.name)  # a task's id begins with the folder's name
             tree.copy_tree(store.snapshot(repo), folder)
-            build_any(str(folder), out, options=BuildOptions(kinds=tuple(FINDERS), max_candidates=most, jobs=1), backend=backend)
+            options = BuildOptions(kinds=tuple(FINDERS), max_candidates=most, jobs=1)
+            build_any(str(folder), out, options=options, backend=backend, lenient=True)
 
     return build

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -222,7 +223,8 @@ class _Maker:
     def on(self, ground: Ground) -> "_Maker":
         """The same for another original, which the store gets too."""
         self.store.add_snapshot(ground.workshop.original)
-        gates = Gates(ground.workshop, ground.baseline, self.store, self.gates.scanner) if self.gates else None
+        mine = self.gates
+        gates = Gates(ground.workshop, ground.baseline, self.store, mine.scanner, mine.duplicates) if mine else None
         assembler = Assembler(ground.workshop, self.assembler.environment, ground.baseline)
         return _Maker(ground.workshop, ground.baseline, assembler, self.store, self.options, gates)
 
@@ -275,10 +277,19 @@ class _Tried:
         if isinstance(outcome, Task) and outcome.cut in self.made:
             outcome = Refusal(f"same cut as {self.made[outcome.cut].task.id}", "duplicate")
         if isinstance(outcome, Task):
-            self.made[outcome.cut] = Made(task=outcome, idea=idea)
-            self.maker.store.add(outcome)
-        else:
+            outcome = self.admit(idea, outcome)
+        if isinstance(outcome, Refusal):
             self.rejected[idea.name] = outcome
         if self.ledger.known(idea.name) is None:
             self.ledger.add(idea.name, outcome)
         return outcome.id if isinstance(outcome, Task) else f"no task of {idea.name}: {outcome}"
+
+    def admit(self, idea: Idea, task: Task) -> Task | Refusal:
+        """Into the store, unless there is one about the same code by now."""
+        gates = self.maker.gates
+        with gates.duplicates.admitting(task) if gates and gates.duplicates else nullcontext() as same:
+            if same is not None:
+                return Refusal(f"the same code as {same}", "duplicate")
+            self.made[task.cut] = Made(task=task, idea=idea)
+            self.maker.store.add(task)
+        return task

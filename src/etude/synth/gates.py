@@ -1,9 +1,11 @@
 """The checks that a task must pass beyond its proof, each with what it measured.
 
-    inverse      every symbol matters: with it alone stubbed, at least one hidden test fails
-    mutation     the hidden tests notice small wrong versions of the code that is gone: at least half of a sample
+    inverse      every symbol matters: with it alone stubbed, at least one hidden test fails. A symbol without a body to stub (a class of
+                 constants) and one beyond MAX_RUNS is not asked, and counted as such; of several symbols at least one is asked
+    mutation     the hidden tests notice small wrong versions of the code that is gone: at least half of a sample, however small that is
     residue      nothing in the agent's tree or beside it tells the removed code
-    duplicate    no other repository of the pool has a task about the same code, by its syntax trees without docstrings
+    duplicate    no other repository of the pool has a task about the same code, by its syntax trees without docstrings (duplicates.py);
+                 build.py asks again when the task gets into the store, and lets the same code be cut once in a repository
     empty_patch  scored by the grader for one task in SAMPLE (verdicts.py), derived for the others (assemble.py); so is gold
 
 Inverse and mutation need many small runs. Changes of code that different tests reach share one: a test that reaches only one of the changed
@@ -20,7 +22,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from etude.store import TaskStore
 from etude.synth import edit, mutate
 from etude.synth.candidates import attribute
 from etude.synth.cut import stub_targets
+from etude.synth.duplicates import Duplicates
 from etude.synth.edit import Edits
 from etude.synth.groups import round_robin
 from etude.synth.names import Key
@@ -68,20 +71,19 @@ class Gates:
     baseline: Baseline
     store: TaskStore
     scanner: Scanner
-    codes: dict[str, str] = field(default_factory=dict)  # code_hash -> id of the first task with it, of other repositories
+    duplicates: Duplicates | None = None  # None: read from the store
 
     def __post_init__(self) -> None:
         sources = self.workshop.layout.sources
         self.reached, _ = attribute(self.workshop.index, sources, self.baseline.stable, self.baseline.reach, (COLLECT, BETWEEN))
         self.reach_sizes = Counter(id for ids in self.reached.values() for id in ids)
         self._lock = threading.Lock()
-        for task in self.store.tasks():
-            if task.repo.name != self.workshop.repo.name:
-                self.codes.setdefault(str(task.evidence.get("code_hash", "")), task.id)
+        self.duplicates = self.duplicates or Duplicates(self.store, self.workshop.repo.name)
 
     def refuse_duplicate(self, proposal: Proposal) -> None:
         """Before anything runs."""
-        same = self.codes.get(code_hash(proposal.symbols))
+        assert self.duplicates is not None
+        same = self.duplicates.of_others(code_hash(proposal.symbols))
         if same is not None:
             raise Rejected(f"the same code as {same}", "duplicate")
 

@@ -13,7 +13,7 @@ from etude.store import TaskStore
 from etude.synth.workshop import Rejected
 from etude.types import Task
 
-MIN_MUTANTS = 4  # fewer say nothing about the tests
+MIN_MUTANTS = 4  # that are asked for, also where each costs a run; code that has fewer is judged by those
 MIN_SCORE = 0.5
 SAMPLE = 8  # one task in so many is graded
 
@@ -27,18 +27,20 @@ class DoesNotMatter(Rejected):
 
 
 def every_symbol_matters(symbols: Sequence[Any], noticed: Mapping[Any, bool], runs: int) -> dict[str, Any]:
-    """`noticed`: definition that was stubbed alone -> whether a hidden test failed. Raises DoesNotMatter."""
+    """`noticed`: definition that was stubbed alone -> whether a hidden test failed. Raises DoesNotMatter; Rejected where none was asked."""
     lost = [symbol for symbol in symbols if noticed.get(symbol) is False]
     if lost:
         left = tuple(symbol for symbol in symbols if symbol not in lost)
         raise DoesNotMatter(f"{len(lost)} of {len(symbols)} symbols matter to no hidden test, first {lost[0].qualname}", left)
+    if not noticed:
+        raise Rejected(f"none of its {len(symbols)} symbols can be stubbed alone, so whether each matters is unknown", "inverse")
     return {"symbols": len(symbols), "matter": sum(noticed.values()), "not_asked": len(symbols) - len(noticed), "runs": runs}
 
 
 def mutants_are_noticed(noticed: Mapping[Any, bool], runs: int) -> dict[str, Any]:
-    """Raises Rejected where too few are."""
+    """Raises Rejected where too few are, however few there are; code without a mutant says nothing about its tests."""
     killed = sum(noticed.values())
-    if len(noticed) >= MIN_MUTANTS and killed < MIN_SCORE * len(noticed):
+    if killed < MIN_SCORE * len(noticed):
         raise Rejected(f"the hidden tests notice only {killed} of {len(noticed)} mutants", "mutation")
     return {"mutants": len(noticed), "noticed": killed, "runs": runs}
 

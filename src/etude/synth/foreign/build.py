@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from etude.synth.foreign.prove import Inapplicable, prove
 from etude.synth.foreign.turns import TimedOut, Turns
 from etude.synth.foreign.workshop import Baseline, Workshop, measure_baseline
 from etude.synth.ledger import Ledger
+from etude.synth.proposal import FEATURE_DELETION
 from etude.synth.refusal import Refusal
 from etude.synth.verdicts import DoesNotMatter
 from etude.synth.workshop import BASELINE_WALL_S, Rejected
@@ -42,13 +44,18 @@ NO_TIME = "out of time, also alone: "
 ROUNDS = {"quick": 2, "full": 3}  # runs of everything in the agent's tree
 
 
-def build_any(source: str, out: Path, *, options: BuildOptions, backend: Backend, progress: Report | None = None) -> BuildReport:
-    """Python by synth/build.py, every other language by `build_foreign`. Raises: UserError, SandboxError."""
+def build_any(
+    source: str, out: Path, *, options: BuildOptions, backend: Backend, progress: Report | None = None, lenient: bool = False
+) -> BuildReport:
+    """Python by synth/build.py, every other language by `build_foreign`. `lenient`: kinds, a level, shown tests that a language lacks are
+    left out; else they are a UserError. Raises: UserError, SandboxError."""
     backend.check()
     (progress or (lambda _: None))(Progress(stage="fetch", done=0, total=1, note=source))
     with fetch(source, history="commit_replay" in options.kinds) as fetched:
-        make = build_fetched if detect(fetched.folder, fetched.name) is None else build_foreign
-        return make(fetched, out, options=options, backend=backend, progress=progress)
+        project = detect(fetched.folder, fetched.name)
+        if project is None:
+            return build_fetched(fetched, out, options=options, backend=backend, progress=progress)
+        return build_foreign(fetched, out, options=_possible(options, project, lenient), backend=backend, progress=progress)
 
 
 def build_foreign(
@@ -61,6 +68,7 @@ def build_foreign(
         project = detect(fetched.folder, fetched.name)
         if project is None:
             raise UserError(f"{fetched.source} is of no language that etude knows")
+        options = _possible(options, project, lenient=False)
         language = by_runner(project.runner)
         clean = _without_products(fetched.folder, Path(scratch, "clean"), language.products(fetched.folder, project))
         store = TaskStore.create(out, sources=(fetched.source,))
@@ -205,15 +213,35 @@ class _Build:
         if isinstance(outcome, Task) and outcome.cut in self.tasks:
             outcome = Refusal(f"same cut as {self.tasks[outcome.cut].id}", "duplicate")
         if isinstance(outcome, Task):
-            self.tasks[outcome.cut] = outcome
-            self.store.add(outcome)
-        else:
+            outcome = self.admit(outcome)
+        if isinstance(outcome, Refusal):
             self.rejected[name] = replace(outcome, reason=outcome.reason.removeprefix(NO_TIME))
             if outcome.reason.startswith(NO_TIME):  # not final: a resumed build tries it again
                 return f"no task of {name}: {self.rejected[name]}"
         if self.ledger.known(name) is None:
             self.ledger.add(name, outcome)
         return outcome.id if isinstance(outcome, Task) else f"no task of {name}: {outcome}"
+
+    def admit(self, task: Task) -> Task | Refusal:
+        """Into the store, unless there is one about the same code by now."""
+        gates = self.gates
+        with gates.duplicates.admitting(task) if gates and gates.duplicates else nullcontext() as same:
+            if same is not None:
+                return Refusal(f"the same code as {same}", "duplicate")
+            self.tasks[task.cut] = task
+            self.store.add(task)
+        return task
+
+
+def _possible(options: BuildOptions, project: Project, lenient: bool) -> BuildOptions:
+    """What there is of the options for languages other than Python. UserError for the rest, unless `lenient`."""
+    lacking = [f"kind {kind}" for kind in options.kinds if kind != FEATURE_DELETION]
+    lacking += [f"level {options.level}"] if options.level != "A" else []
+    lacking += [f"a visible share of {options.visible_share:g}"] if options.visible_share else []
+    if (lacking and not lenient) or FEATURE_DELETION not in options.kinds:
+        only = f"{FEATURE_DELETION} at level A with no test shown"
+        raise UserError(f"{project.name} is {project.language}, for which there is only {only}: leave out {', '.join(lacking)}")
+    return replace(options, kinds=(FEATURE_DELETION,), level="A", visible_share=0.0)
 
 
 def _read(project: Project, folder: Path) -> tuple[dict[str, Code], dict[str, str]]:

@@ -1,6 +1,6 @@
 """What a task of a foreign language must pass beyond its proof: the gates of synth/gates.py by syntax trees of tree-sitter.
 
-    inverse      every symbol matters: with it alone stubbed, at least one hidden test fails
+    inverse      every symbol matters: with it alone stubbed, at least one hidden test fails; one without a body is not asked
     mutation     the hidden tests notice small wrong versions of the code that is gone (languages/mutants.py): at least half of a sample
     duplicate    no other repository of the pool has a task about the same code, by its tokens without comments
     empty_patch  scored by the grader for one task in SAMPLE (synth/verdicts.py), derived for the others (assemble.py); so is gold
@@ -20,6 +20,7 @@ from etude.languages.mutants import Mutant, mutants
 from etude.languages.protocol import Code, Definition, Edit
 from etude.languages.syntax import tokens
 from etude.store import TaskStore
+from etude.synth.duplicates import Duplicates
 from etude.synth.foreign.candidates import Candidate
 from etude.synth.foreign.prove import Proof
 from etude.synth.foreign.workshop import Baseline, Workshop
@@ -54,17 +55,15 @@ class Gates:
     workshop: Workshop
     baseline: Baseline
     store: TaskStore
-    codes: Mapping[str, str] | None = None  # code_hash -> id of the first task with it, of other repositories; None: read from the store
+    duplicates: Duplicates | None = None  # None: read from the store
 
     def __post_init__(self) -> None:
-        if self.codes is None:
-            others = [task for task in self.store.tasks() if task.repo.name != self.workshop.repo.name]
-            self.codes = {str(task.evidence.get("code_hash", "")): task.id for task in reversed(others)}
+        self.duplicates = self.duplicates or Duplicates(self.store, self.workshop.repo.name)
 
     def refuse_duplicate(self, candidate: Candidate) -> None:
         """Before anything runs."""
-        assert self.codes is not None
-        same = self.codes.get(code_hash(self.workshop.codes, candidate.targets))
+        assert self.duplicates is not None
+        same = self.duplicates.of_others(code_hash(self.workshop.codes, candidate.targets))
         if same is not None:
             raise Rejected(f"the same code as {same}", "duplicate")
 

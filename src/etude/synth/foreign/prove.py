@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.grade.residue import Scanner
+from etude.grade.residue.scan import WORKSPACE
 from etude.grade.runner import Order, TestRun
 from etude.languages.edits import merged
 from etude.languages.protocol import Definition, Edit, TestBlock
@@ -259,9 +260,10 @@ class _Trial:
 
     def leftovers(self) -> None:
         needles = self.scanner.needles(self.workshop.original, self.agent, but=frozenset(self.workshop.project.tests))
-        found = self.scanner.scan(self.agent, needles)
-        manifests = set(self.workshop.project.manifests)  # name packages that a test that is gone needed
-        found = tuple(finding for finding in found if finding.path not in manifests)
+        runtime = self.workshop.language.runtime()
+        found = self.scanner.scan(self.agent, needles, {"environment": self.workshop.environment}, runtime=runtime)
+        manifests = {(WORKSPACE, path) for path in self.workshop.project.manifests}  # name packages that a test that is gone needed
+        found = tuple(finding for finding in found if (finding.folder, finding.path) not in manifests)
         if found:
             raise Rejected(f"the feature can still be read: {found[0]}", "residue")
         self.measured["residue"] = {"findings": 0}
