@@ -5,6 +5,7 @@
     helper_module     what they return goes through a function of a new module beside theirs
     inner_function    their bodies have become a function inside, which is called
     all_of_them       everything above
+    other_algorithm   loops for comprehensions, while for for, branches the other way round, and more (other_algorithm.py)
 
 In: a task's solved tree; out: a diff against the agent's first tree, None where nothing can be written that way.
 
@@ -17,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.other_algorithm import other_algorithm
 from etude import tree
 from etude.store import TaskStore
 from etude.types import Task
@@ -125,6 +127,7 @@ REWRITES: Mapping[str, tuple[Rewrite, ...]] = {
     "helper_module": (helper_module,),
     "inner_function": (inner_function,),
     "all_of_them": (renamed_locals, reordered, helper_module, inner_function),
+    "other_algorithm": (other_algorithm,),
 }
 
 
