@@ -27,7 +27,7 @@ from etude.grade.residue.formats import code_names
 from etude.grade.residue.leftovers import is_leftover, is_plain, may_witness
 from etude.grade.residue.words import GRAM, hash_gram, hash_word, is_text, split
 
-Kind = Literal["definition", "parameter", "constant", "name", "word", "lines", "bytecode", "copy", "unreadable"]
+Kind = Literal["definition", "parameter", "constant", "name", "word", "lines", "bytecode", "compiled", "copy", "unreadable"]
 COPY_SHARE = 0.8  # of a removed piece's rows of words in one source: a copy of it
 COPY_GRAMS = 12  # a piece with fewer is too small to tell a copy from an accident
 COMMON = frozenset(
@@ -144,7 +144,7 @@ def make_needles(original: Path, cut: Path, reader: Reader, *, but: Container[st
                 code_counts[number] += 1
                 found.setdefault(feature, Needle(text=words, kind="bytecode", piece=number))
         for word, text in _compiled(old, piece).items():
-            found.setdefault(hash_word(word), Needle(text=text, kind="definition", piece=number))
+            found.setdefault(hash_word(word), Needle(text=text, kind="compiled", piece=number))
     pieces = tuple(
         RemovedPiece(path=piece.path, line=piece.line, name=_first_name(piece.text), grams=counts[number], code_grams=code_counts[number])
         for number, piece in enumerate(removed)

@@ -38,8 +38,8 @@ from etude.sandbox.protocol import WORK
 WORKSPACE = "workspace"
 FORMAT = 3  # of what is kept on disk
 SHOWN = 5  # hits named in a finding
-OWN = {"definition": 1.0, "parameter": 0.5, "constant": 1.0, "name": 0.5, "word": 0.25, "lines": 0.5, "bytecode": 0.5}
-OTHER = {"definition": 0.4, "parameter": 0.25, "constant": 0.25, "name": 0.2, "word": 0.0, "lines": 0.0, "bytecode": 0.0}
+OWN = {"definition": 1.0, "parameter": 0.5, "constant": 1.0, "name": 0.5, "word": 0.25, "lines": 0.5, "bytecode": 0.5, "compiled": 1.0}
+OTHER = {"definition": 0.4, "parameter": 0.25, "constant": 0.25, "name": 0.2, "word": 0.0, "lines": 0.0, "bytecode": 0.0, "compiled": 0.0}
 ROWS = ("lines", "bytecode")  # five words each
 MAX_WORDS = 0.75  # what words of prose add up to at most
 OTHER_SHARE, OTHER_GRAMS = 0.2, 5  # of a removed piece's rows of words, in one file of another folder
@@ -272,6 +272,7 @@ def _other_findings(name: str, files: list[_File], needles: Needles, keys: froze
         codes = Counter(needle.piece for needle in matched if needle.kind == "bytecode")
         held = [piece for piece, count in rows.items() if count >= OTHER_GRAMS and count >= OTHER_SHARE * needles.pieces[piece].grams]
         held += [piece for piece, count in codes.items() if count >= OTHER_CODE_SHARE * needles.pieces[piece].code_grams]
+        held += {needle.piece for needle in matched if needle.kind == "compiled"}
         rare = [needle for needle in matched if needle.kind not in ROWS and spread[needle.text] <= COMMON_FILES]
         if held or _tell_together(rare, names):
             found.append(_hit(name, path, inside, [*rare, *(needle for needle in matched if needle.piece in held)], needles))
