@@ -9,7 +9,7 @@
     gold, gold_rejected; rewrites, rewrites_rejected: diffs graded with every guard, and those that were not solved, by name. A rewrite
     that changes what the tests can see (they may count locals or look at the source) is one that bare tests reject too: `not_the_same`
 
-    python -m benchmarks.grader [STORE] [--tasks N] [--quick] [--jobs N]
+    python -m benchmarks.grader [STORE] [--tasks N] [--golds N] [--quick] [--no-rewrites]
 
 STORE is a folder of tasks; without one, tasks are built from a small repository that stands here. Where attacks lie beside the tests
 (tests/exploits), their own battery grades them.
@@ -176,10 +176,15 @@ def per_core_minute(tasks: Sequence[Task], store: TaskStore, backend: Backend, s
     return done / (time.perf_counter() - start) * 60 / cores
 
 
+def spread(tasks: Sequence[Task], number: int) -> Sequence[Task]:
+    return tasks[:: max(1, len(tasks) // number)][:number]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="what a grade costs, and whether honest diffs are taken")
     parser.add_argument("store", nargs="?", type=Path)
     parser.add_argument("--tasks", type=int, default=0, help="so many of the store, evenly spread; 0: all")
+    parser.add_argument("--golds", type=int, default=0, help="of so many, evenly spread, only gold is graded, once, with every guard")
     parser.add_argument("--quick", action="store_true", help="two tasks")
     parser.add_argument("--no-rewrites", action="store_true")
     options = parser.parse_args()
@@ -188,8 +193,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         store = TaskStore.open(options.store) if options.store else small_store(Path(name), backend)
         tasks = store.tasks()
-        number = 2 if options.quick else options.tasks or len(tasks)
-        tasks = tasks[:: max(1, len(tasks) // number)][:number]
+        golds = spread(tasks, options.golds) if options.golds else []
+        tasks = spread(tasks, 2 if options.quick else options.tasks or len(tasks))
         rows: list[dict[str, Any]] = []
         rejected: list[str] = []
         not_the_same: list[str] = []
@@ -202,6 +207,11 @@ def main() -> None:
                 if not verdict.solved:
                     (rejected if same else not_the_same).append(f"{task.id} {kind}: {verdict.reason}")
                     print(("rejected " if same else "not the same ") + f"{task.id} {kind}: {verdict.reason}", flush=True)
+        wrong = [f"{row['task']}: {row['why']}" for row in rows if not row["gold"]]
+        for done, task in enumerate(golds, 1):
+            verdict = grade(task, task.gold, store=store, backend=backend, checks=FIRST_SOLVE)
+            wrong += [] if verdict.solved else [f"{task.id}: {verdict.reason}"]
+            print(f"gold {done} of {len(golds)}, {len(wrong)} rejected", end="\n" if done % 20 == 0 else "\r", flush=True)
         speed = per_core_minute(tasks, store, backend, 3.0 if options.quick else 20.0)
     middle = {key: statistics.median(row[key] for row in rows) for key in ("bare_s", "grade_s", "facts_s", "ablation_s")}
     result = {
@@ -209,8 +219,8 @@ def main() -> None:
         "over_bare": statistics.median(row["grade_s"] / row["bare_s"] for row in rows),
         "over_bare_s": statistics.median(row["grade_s"] - row["bare_s"] for row in rows),
         "grades_per_core_minute": speed,
-        "gold": len(rows),
-        "gold_rejected": [f"{row['task']}: {row['why']}" for row in rows if not row["gold"]],
+        "gold": len({row["task"] for row in rows} | {task.id for task in golds}),
+        "gold_rejected": wrong,
         "rewrites": rewrites,
         "rewrites_rejected": rejected,
         "not_the_same": not_the_same,
