@@ -6,7 +6,7 @@ Not here: parsing (cli.py), the other verbs (verbs.py), the stages.
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,27 +66,10 @@ def tasks_build_with_agent(source: str, out: Path, options: "BuildOptions", mode
 
 
 def agent_model(agent: str, model: str, *, prices: str, key: str) -> "Model":
-    """`agent`: the address of an OpenAI-compatible endpoint, "local" (`model`: a folder), or a recorded run. Raises: UserError."""
-    from etude.agent.endpoint import Endpoint
-    from etude.render import Renderer
-    from etude.synth.agentic.limits import EndpointModel, EngineModel, parse_prices
-    from etude.synth.agentic.record import RecordedModel
+    """See choose_model."""
+    from etude.synth.agentic.models import choose_model
 
-    if agent.endswith(".jsonl"):
-        return RecordedModel(Path(agent))
-    if agent != "local":
-        if not model:
-            raise UserError(f"which model of {agent}? give --model NAME")
-        return EndpointModel(Endpoint(agent, model, key=key), prices=parse_prices(prices) if prices else None)
-    import torch
-
-    from etude.engine.local import LocalEngine
-    from etude.model.load import default_model, load_model
-
-    folder = Path(model) if model else default_model()
-    loaded = load_model(folder, torch.float32)
-    context = int(loaded.config.max_position_embeddings)
-    return EngineModel(folder.name, LocalEngine(loaded, slots=1), Renderer.from_folder(folder), context_tokens=context)
+    return choose_model(agent, model, prices=prices, key=key)
 
 
 def _build_view(source: str) -> "Live":
@@ -118,12 +101,22 @@ def _show_build(report: "BuildReport", out: Path, source: str) -> None:
         table.add_row(row, str(report.tried[row]), str(report.valid.get(row, 0)))
     say(f"{out}: {len(report.tasks)} tasks from {source}")
     show_table(table)
+    if report.writer:
+        say(_writer_line(report.writer))
     for reason, count in reasons_of(asdict(report))[:12]:
         say(f"{count} x {reason}")
     for file, why in report.skipped.items():
         say(f"skipped {file}: {why}")
     more = f", {len(report.inapplicable)} ideas did not apply" if report.inapplicable else ""
     say(f"{report.stable_tests} stable tests, {report.sandbox_runs} sandbox runs{more}, {report.seconds:.0f} s")
+
+
+def _writer_line(told: Mapping[str, Any]) -> str:
+    tokens = told["input_tokens"] + told["output_tokens"]
+    refused = "".join(f", {count} not: {why}" for why, count in told["refused"].items())
+    cost = "" if told["dollars"] is None else f", ${told['dollars']:.2f}"
+    asked = f"asked {told['asked']} times, {told['failed']} without an answer, {told['kept']} answers were there"
+    return f"{told['model']} wrote {told['taken']} instructions{refused}; {asked}, {tokens:,} tokens{cost}"
 
 
 def tasks_build_many(file: Path, out: Path, options: "BuildOptions", *, workers: int, cluster: str, as_json: bool) -> int:
@@ -152,6 +145,9 @@ def tasks_build_many(file: Path, out: Path, options: "BuildOptions", *, workers:
             cells = [outcome.source, *numbers, f"{outcome.seconds / 60:.1f}", rate, outcome.message]
             table.add_row(*(Text(" ".join(printable(cell).split())) for cell in cells))
         show_table(table)
+        for outcome in outcomes:
+            if outcome.report.get("writer"):
+                say(f"{outcome.source}: {_writer_line(outcome.report['writer'])}")
         for reason, count in reasons(outcomes)[:12]:
             say(f"{count} x {reason}")
         say(f"{out}: {sum(outcome.num_tasks for outcome in outcomes)} tasks of {len(sources)} repositories")

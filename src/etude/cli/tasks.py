@@ -12,7 +12,7 @@ from cyclopts import App, Group, Parameter
 from etude.cli.options import Engine, Image, Json
 
 tasks = App(name="tasks", help="Make, prove, print and grade tasks.")
-AGENT = Group("By an agent", sort_key=1)
+AGENT = Group("With a model", sort_key=1)
 
 
 @tasks.command
@@ -44,11 +44,16 @@ def build(
             group=AGENT, help="Who removes features: the address of an OpenAI-compatible endpoint, local, or a recorded run (.jsonl)."
         ),
     ] = "",
+    writer: Annotated[
+        str,
+        Parameter(group=AGENT, help="Who puts instructions better: the address of an endpoint, or local. (nobody)", show_default=False),
+    ] = "",
     model: Annotated[str, Parameter(group=AGENT, help="The endpoint's model; for local, a model folder (the default model).")] = "",
+    writer_model: Annotated[str, Parameter(group=AGENT, help="The same for the writer. (as --model)", show_default=False)] = "",
     runs: Annotated[int, Parameter(group=AGENT, help="Deletions to try.")] = 20,
     prices: Annotated[str, Parameter(group=AGENT, help="Dollars per million tokens, IN,OUT: what it costs is counted.")] = "",
     max_cost: Annotated[float | None, Parameter(group=AGENT, help="Dollars for one deletion.")] = None,
-    max_total_cost: Annotated[float | None, Parameter(group=AGENT, help="Dollars for all of them.")] = None,
+    max_total_cost: Annotated[float | None, Parameter(group=AGENT, help="Dollars for all of them, and for the writer.")] = None,
     key_env: Annotated[str, Parameter(group=AGENT, help="The environment variable that holds the endpoint's key.")] = "OPENAI_API_KEY",
     json: Json = False,
 ) -> None:
@@ -64,13 +69,23 @@ def build(
     out
         The tasks folder to make.
     """
-    from etude.synth.options import BuildOptions
+    from etude.synth.options import BuildOptions, WriterOptions
     from etude.task_verbs import agent_model, tasks_build, tasks_build_many, tasks_build_with_agent
 
     file = Path(source)
     many = file.suffix == ".txt" and file.is_file()
+    author = None
+    if writer:
+        author = WriterOptions(where=writer, model=writer_model or model, prices=prices, key_env=key_env, dollars=max_total_cost)
     options = BuildOptions(
-        kinds=kinds, modes=modes, level=level, visible_share=visible, gates=gates, max_candidates=limit, jobs=jobs or int(many)
+        kinds=kinds,
+        modes=modes,
+        level=level,
+        visible_share=visible,
+        gates=gates,
+        max_candidates=limit,
+        jobs=jobs or int(many),
+        writer=author,
     )
     if many:
         raise SystemExit(tasks_build_many(file, out, options, workers=workers, cluster=cluster, as_json=json))

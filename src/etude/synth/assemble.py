@@ -16,7 +16,7 @@ from etude import tree
 from etude.grade.filter import Rules, make_rules, refusal
 from etude.grade.grader import prepare
 from etude.synth.discover import TEST_FOLDERS
-from etude.synth.instruct import BUG, instruction, missing_identifiers
+from etude.synth.instruct import BUG, TAIL, Draft, draft, missing_identifiers, needed_names
 from etude.synth.observe import observe
 from etude.synth.options import Level
 from etude.synth.proposal import FEATURE_DELETION
@@ -25,11 +25,13 @@ from etude.synth.reduce import functions_of
 from etude.synth.source import Definition
 from etude.synth.workshop import Baseline, Changes, Rejected, Workshop, write_tree
 from etude.synth.write import words_of
+from etude.synth.writer import Writer, gold_lines, rewritten
 from etude.types import Environment, Limits, Repo, Symbol, Task
 
 BANDS = ((40, "S"), (200, "M"), (1000, "L"))  # up to so many lines of gold
 WALL_S = (20.0, 60.0, 300.0, 900.0)  # a task's limit is the first that holds FACTOR runs of the suite: coarse, so that two builds agree
 FACTOR = 5.0
+ID_CHARS = 8  # of the digest at an id's end
 
 
 class Assembler:
@@ -42,7 +44,16 @@ class Assembler:
         sources = (workshop.index.sources[path] for path in workshop.layout.sources)
         self.words = {source.path: words_of(source.data.decode(source.encoding)) for source in sources}
 
-    def assemble(self, proof: Proof, *, level: Level = "A", visible_share: float = 0.0) -> Task:
+    def draft(self, proof: Proof, *, level: Level = "A", visible_share: float = 0.0) -> Draft:
+        """The instruction."""
+        given = proof.proposal.instruction
+        if given:
+            return Draft(text=given.removesuffix("\n").removesuffix(TAIL).strip())
+        tests = self._tests(proof)
+        seen = observe(self.workshop, proof.hidden_tree, tests) if proof.proposal.kind == BUG else None
+        return draft(self.workshop, proof, tests, self.words, level=level, visible=visible_share, observed=seen)
+
+    def assemble(self, proof: Proof, draft: Draft, *, level: Level = "A", visible_share: float = 0.0) -> Task:
         """Raises Rejected where the patches do not do exactly what was checked."""
         repo, proposal = self.workshop.repo, proof.proposal
         rules = self._rules(proof)
@@ -50,15 +61,11 @@ class Assembler:
         cut, gold = make_patches(
             repo, workshop.original, workshop.files, proof.agent_tree, proof.changes, proof.source_changes, rules
         )  # fmt: skip
-        tests = functions_of(self.baseline.tests, self.baseline.holders, proof.fail_to_pass)
-        seen = observe(self.workshop, proof.hidden_tree, tests) if proposal.kind == BUG and not proposal.instruction else None
-        text = proposal.instruction or instruction(
-            self.workshop, proof, tests, self.words, level=level, visible=visible_share, observed=seen
-        )  # fmt: skip
-        missing = missing_identifiers(self.workshop, proof, tests, self.words, text)
+        text = proposal.instruction or draft.whole()
+        missing = missing_identifiers(self.workshop, proof, self._tests(proof), self.words, text)
         if missing:
             raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}", "identifiers")
-        gold_lines = lines_of(gold)
+        num_lines = lines_of(gold)
         what = what_of(proposal.kind, proposal.mode)
         return Task(
             id=f"{repo.name}-{what}-{proposal.slug}-{id_digest(repo, what, cut, level, visible_share)}",
@@ -77,10 +84,10 @@ class Assembler:
             origin=proposal.origin,
             protected=rules.protected,
             limits=Limits(wall_s=wall_s_of(self.baseline.seconds)),
-            band=band_of(gold_lines),
+            band=band_of(num_lines),
             evidence={
                 **proposal.evidence,
-                "gold_lines": gold_lines,
+                "gold_lines": num_lines,
                 "removed": [definition.qualname for definition in proof.cut.removed],
                 "stubbed": [definition.qualname for definition in proof.cut.stubbed],
                 "stubbed_because_used_at": list(proof.cut.blockers),
@@ -93,6 +100,17 @@ class Assembler:
                 },
             },
         )
+
+    def rewrite(self, proof: Proof, task: Task, draft: Draft, writer: Writer) -> Task:
+        """The task with the text that a model makes of the draft, if that can stand for it."""
+        needed = needed_names(self.workshop, proof, self._tests(proof), self.words, draft)
+        improved = writer.improve(draft, needed, gold_lines(self.workshop.index, proof.proposal))
+        what, by = what_of(task.kind, task.mode), writer.model.name
+        id = f"{task.id[:-ID_CHARS]}{id_digest(task.repo, what, task.cut, task.level, task.visible_share, writer=by)}"
+        return rewritten(task, improved, draft.whole(improved.text), id)
+
+    def _tests(self, proof: Proof) -> list[Definition]:
+        return functions_of(self.baseline.tests, self.baseline.holders, proof.fail_to_pass)
 
     def _rules(self, proof: Proof) -> Rules:
         """Documents that the cut changes are laid down again by the grader, as tests are."""
@@ -130,10 +148,11 @@ def what_of(kind: str, mode: str) -> str:
     return mode if kind == FEATURE_DELETION else kind.partition("_")[0]
 
 
-def id_digest(repo: Repo, what: str, cut: str, level: Level = "A", visible_share: float = 0.0) -> str:
-    """The end of an id."""
-    parts = (repo.digest, what, *((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), cut)
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+def id_digest(repo: Repo, what: str, cut: str, level: Level = "A", visible_share: float = 0.0, *, writer: str = "") -> str:
+    """The end of an id. `writer`: the model whose text the instruction is."""
+    told = (*((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), *((f"written by {writer}",) if writer else ()))
+    parts = (repo.digest, what, *told, cut)
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:ID_CHARS]
 
 
 def derived(baseline_runs: int) -> dict[str, Any]:

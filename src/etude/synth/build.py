@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ from etude.grade.residue import Scanner
 from etude.grade.scrub import scrub
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
+from etude.synth.agentic.limits import Model
 from etude.synth.assemble import Assembler
 from etude.synth.cut import CutError
 from etude.synth.discover import add_generated, discover
@@ -41,6 +43,7 @@ from etude.synth.read import read_sources, without
 from etude.synth.refusal import Gate, Refusal
 from etude.synth.verdicts import DoesNotMatter
 from etude.synth.workshop import BASELINE_WALL_S, Baseline, Rejected, Workshop, compile_files, measure_baseline
+from etude.synth.writer import Writer, open_writer, told_of
 from etude.types import Limits, Repo, Task
 
 SLOWDOWN = 5.0  # a run on a cut tree may take so many times the original's seconds
@@ -72,6 +75,7 @@ class BuildReport:
     sandbox_runs: int
     seconds: float
     trace_ratio: float  # seconds of a traced run over those of a plain run
+    writer: Mapping[str, Any] = field(default_factory=dict)  # what a model that wrote instructions did and cost (writer.py)
 
 
 Report = Callable[[Progress], None]
@@ -85,12 +89,16 @@ def build_tasks(
     backend: Backend,
     progress: Report | None = None,
     finders: Mapping[str, Find] = FINDERS,
+    model: Model | None = None,
 ) -> BuildReport:
-    """Build the tasks of `source` into the tasks folder `out`. Raises: UserError, SandboxError."""
+    """Build the tasks of `source` into the tasks folder `out`. `model`: who writes, instead of the one that `options.writer` names.
+
+    Raises: UserError, SandboxError.
+    """
     backend.check()
     (progress or (lambda _: None))(Progress(stage="fetch", done=0, total=1, note=source))
     with fetch(source, history="commit_replay" in options.kinds) as fetched:
-        return build_fetched(fetched, out, options=options, backend=backend, progress=progress, finders=finders)
+        return build_fetched(fetched, out, options=options, backend=backend, progress=progress, finders=finders, model=model)
 
 
 def build_fetched(
@@ -101,6 +109,7 @@ def build_fetched(
     backend: Backend,
     progress: Report | None = None,
     finders: Mapping[str, Find] = FINDERS,
+    model: Model | None = None,
 ) -> BuildReport:
     """The same of a repository that is here."""
     say: Report = progress or (lambda _: None)
@@ -117,6 +126,7 @@ def build_fetched(
         layout = discover(clean, layout.name)
         sources, skipped = read_sources(clean, layout)
         store = TaskStore.create(out, sources=(fetched.source,))
+        writer = open_writer(options.writer, out, model) if options.writer else None
         environment = make_environment(layout.requirements, store.environments, under_test=layout.packages)
         digest = store.add_snapshot(clean)
         layout = without(layout, skipped)
@@ -140,11 +150,11 @@ def build_fetched(
             workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
         )
         workshop = replace(workshop, limits=Limits(wall_s=FLOOR_S + SLOWDOWN * baseline.seconds))
-        told = (options.max_share, options.gates, options.level, options.visible_share)
+        told = (options.max_share, options.gates, options.level, options.visible_share, *((writer.model.name,) if writer else ()))
         ledger = Ledger(store, (__version__, digest, environment, *told), baseline.stable)
         baseline = replace(baseline, stable=ledger.stable, dropped=dict(sorted({**baseline.dropped, **ledger.dropped}.items())))
         gates = Gates(workshop, baseline, store, Scanner(cache=store.environments)) if options.gates == "full" else None
-        maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store, options, gates)
+        maker = _Maker(workshop, baseline, Assembler(workshop, environment, baseline), store, options, gates, writer)
         tried = _Tried(maker, ledger, options, say)
         with ledger:
             for kind in options.kinds:
@@ -167,6 +177,7 @@ def build_fetched(
         sandbox_runs=len(workshop.log),
         seconds=time.monotonic() - start,
         trace_ratio=baseline.traced_seconds / baseline.seconds,
+        writer=told_of(tasks, writer) if writer else {},
     )
     names = ("candidates", "tried", "valid", "rejected", "rejected_at", "inapplicable", "skipped", "stable_tests", "dropped")  # no seconds
     store.amend(fetched.source, {name: msgspec.to_builtins(getattr(report, name)) for name in names})
@@ -183,6 +194,7 @@ class _Maker:
     store: TaskStore
     options: BuildOptions
     gates: Gates | None
+    writer: Writer | None = None
 
     def attempt(self, idea: Idea) -> Task | Refusal:
         """The task, or the reason why there is none. SandboxError if sandboxes fail twice in a row."""
@@ -217,8 +229,11 @@ class _Maker:
         if self.gates:
             self.gates.refuse_duplicate(proposal)
         proof = prove_change(self.workshop, self.baseline, proposal, folder, rounds=FULL_ROUNDS if self.gates else QUICK_ROUNDS)
-        task = self.assembler.assemble(proof, level=self.options.level, visible_share=self.options.visible_share)
-        return self.gates.check(proof, task) if self.gates else task
+        level, visible_share = self.options.level, self.options.visible_share
+        draft = self.assembler.draft(proof, level=level, visible_share=visible_share)
+        task = self.assembler.assemble(proof, draft, level=level, visible_share=visible_share)
+        task = self.gates.check(proof, task) if self.gates else task
+        return self.assembler.rewrite(proof, task, draft, self.writer) if self.writer else task
 
     def on(self, ground: Ground) -> "_Maker":
         """The same for another original, which the store gets too."""
@@ -226,7 +241,7 @@ class _Maker:
         mine = self.gates
         gates = Gates(ground.workshop, ground.baseline, self.store, mine.scanner, mine.duplicates) if mine else None
         assembler = Assembler(ground.workshop, self.assembler.environment, ground.baseline)
-        return _Maker(ground.workshop, ground.baseline, assembler, self.store, self.options, gates)
+        return _Maker(ground.workshop, ground.baseline, assembler, self.store, self.options, gates, self.writer)
 
 
 class _Tried:

@@ -1,4 +1,4 @@
-"""The instruction of a task at a level, written without a model, or better with one.
+"""The instruction of a task at a level, written without a model.
 
     A  signatures and docstrings (write.py)             bugs: symptoms, function and file
     B  names, what they take and what they do           bugs: symptoms and function
@@ -7,9 +7,10 @@
 In: a proof and the functions of its hidden tests; out: text for the agent. Whatever the level, every name that the hidden tests need and
 that the agent's tree no longer has is in the text: `missing_identifiers` finds them and is a gate. B and C show a few calls with what
 comes of them, from docstrings first, never more than half of what the hidden tests check. `visible` is the share of the hidden
-test functions that are quoted whole. A model's text (`complete`) is taken if no needed name is lost and no code of gold has got in.
+test functions that are quoted whole.
 
-Not here: level A's parts (write.py), sentences about definitions (behaviour.py), tests (examples.py) and bugs (symptoms.py).
+Not here: a model's better text (writer.py), level A's parts (write.py), sentences about definitions (behaviour.py), tests (examples.py)
+and bugs (symptoms.py).
 """
 
 import ast
@@ -17,7 +18,8 @@ import builtins
 import hashlib
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from etude.synth.behaviour import facts, parameters, prose, with_facts
@@ -34,9 +36,7 @@ from etude.synth.write import identifiers, removed_parts, signature, stubbed_par
 MAX_EXAMPLES = 3  # of one feature; each further public definition adds one
 MAX_EXAMPLES_ALL = 10
 MAX_DOC_SHOWN = 2  # of a docstring's examples, of one definition
-GOLD_LINE = 30  # characters: a longer line of gold in a model's text is taken as copied
 SHORT = 120  # characters of docstrings: what they tell is not enough
-LONGER = 3.0  # a model's text may be so many times as long
 LOOKUPS = (
     "getattr",
     "hasattr",
@@ -54,11 +54,20 @@ COMMON = frozenset({*dir(object), *dir(type), *dir(lambda: None)})  # attributes
 TAIL = "Every other test must keep passing. Change source files only: tests and configuration are not taken over."
 BUG, REPLAY = "bug_injection", "commit_replay"
 Level = str  # "A" | "B" | "C"
-Complete = Callable[[str], str]
 Words = Mapping[str, frozenset[str]]
 
 
-def instruction(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    text: str  # what a model may put better
+    quoted: tuple[str, ...] = ()  # hidden tests that are shown
+
+    def whole(self, text: str | None = None) -> str:
+        """The instruction; `text`: instead of its own."""
+        return "\n\n".join((self.text if text is None else text, *self.quoted, TAIL)) + "\n"
+
+
+def draft(
     workshop: Workshop,
     proof: Proof,
     tests: Sequence[Definition],
@@ -66,9 +75,8 @@ def instruction(
     *,
     level: Level = "A",
     visible: float = 0.0,
-    complete: Complete | None = None,
     observed: Mapping[Key, Sequence[Observed]] | None = None,
-) -> str:
+) -> Draft:
     """`tests`: the functions of the hidden tests; `words`: those of every original source file; `observed`: calls that a bug changes."""
     index, kind = workshop.index, proof.proposal.kind
     if kind == BUG:
@@ -93,11 +101,7 @@ def instruction(
     extra = missing_identifiers(workshop, proof, tests, words, "\n\n".join((text, *quoted)))
     if extra:
         text += f"\n\nThe hidden tests also use these names: {', '.join(code(name) for name in extra)}."
-    if complete is not None:
-        needed = [name for name in missing_identifiers(workshop, proof, tests, words, "") if name in words_of(text)]
-        text, _ = improve(text, needed, gold_lines(index, proof), complete)
-    text = "\n\n".join((text, *quoted))
-    return f"{text}\n\n{TAIL}\n"
+    return Draft(text=text, quoted=tuple(quoted))
 
 
 # -- completeness
@@ -118,6 +122,12 @@ def missing_identifiers(workshop: Workshop, proof: Proof, tests: Sequence[Defini
     for path, node in _with_helpers(workshop.index, tests):
         used |= _accessed(workshop.index, path, node)
     return sorted((used & before) - after - set(dir(builtins)))
+
+
+def needed_names(workshop: Workshop, proof: Proof, tests: Sequence[Definition], words: Words, draft: Draft) -> list[str]:
+    """Names that hidden tests need and only the draft tells."""
+    told = words_of(draft.text)
+    return [name for name in missing_identifiers(workshop, proof, tests, words, "") if name in told]
 
 
 def _with_helpers(index: Index, tests: Iterable[Definition]) -> list[tuple[str, ast.AST]]:
@@ -355,42 +365,3 @@ def _test_of(tests: Sequence[Definition], id: str) -> Definition | None:
     path = id.split("::")[0]
     exact = [test for test in tests if test.name == name and test.path == path]
     return (exact or [test for test in tests if test.name == name] or [None])[0]  # type: ignore[list-item]
-
-
-# -- with a model
-
-PROMPT = """Rewrite the instruction of a programming task so that it reads well. Keep every fact, every example and every name in
-backticks exactly; add nothing that is not there; write no code that solves it. Answer with the new text only.
-
-{text}
-"""
-
-
-def improve(text: str, needed: Sequence[str], gold: Iterable[str], complete: Complete) -> tuple[str, str]:
-    """(A model's version, "") or (the text as it was, why the model's was not taken)."""
-    answer = complete(PROMPT.format(text=text)).strip()
-    words = words_of(answer)
-    lost = [name for name in needed if name not in words]
-    spans = [span for span in re.findall(r"`([^`\n]+)`", text) if span not in answer]
-    copied = [line for line in gold if line in answer and line not in text]
-    if not answer:
-        return text, "it is empty"
-    if lost or spans:
-        return text, f"it has lost {(lost or spans)[0]}"
-    if copied:
-        return text, f"it holds code of the solution: {copied[0]}"
-    if len(answer) > LONGER * len(text):
-        return text, "it is too long"
-    return answer, ""
-
-
-def gold_lines(index: Index, proof: Proof) -> list[str]:
-    """Long lines of what is to be written, without docstrings' own text."""
-    found: dict[str, None] = {}
-    for definition in proof.proposal.symbols:
-        source = index.sources[definition.path]
-        for number in range(definition.line, definition.end_line + 1):
-            line = source.line(number).decode(source.encoding, "replace").strip()
-            if len(line) >= GOLD_LINE:
-                found[line] = None
-    return list(found)

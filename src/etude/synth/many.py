@@ -104,7 +104,8 @@ def build_many(
             raise UserError(f"another build is at work in {out}; wait for it, or choose another folder") from None
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
-        key = hashlib.sha256(json.dumps([__version__, msgspec.to_builtins(options)], sort_keys=True).encode()).hexdigest()[:16]
+        told = {name: value for name, value in msgspec.to_builtins(options).items() if (name, value) != ("writer", None)}
+        key = hashlib.sha256(json.dumps([__version__, told], sort_keys=True).encode()).hexdigest()[:16]
         known = {source: found for source in sources if (found := _read(_place(folder, source), key)) is not None}
         for source, found in known.items():
             progress(Event(source=source, note=f"{found.num_tasks} tasks, from an earlier build", outcome=found))

@@ -14,12 +14,31 @@ Level = Literal["A", "B", "C"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOptions:
+    """Who puts instructions better."""
+
+    where: str  # the address of an OpenAI-compatible endpoint, or "local"
+    model: str = ""  # the endpoint's; for local, a model folder ("": the default model)
+    prices: str = ""  # dollars per million tokens, "IN,OUT"
+    key_env: str = "OPENAI_API_KEY"  # the environment variable that holds the endpoint's key; the key itself is written nowhere
+    dollars: float | None = None  # for one repository
+
+    def __post_init__(self) -> None:
+        """Raises: UserError."""
+        if self.where != "local" and not self.where.startswith(("http://", "https://")):
+            raise UserError(f"no writer {self.where!r}; give the address of an OpenAI-compatible endpoint, or local")
+        if self.dollars is not None and not 0 < self.dollars < float("inf"):
+            raise UserError(f"the writer's limit is {self.dollars} dollars; give more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     modes: tuple[Mode, ...] = ("remove", "stub")  # stub: single functions and classes only
     kinds: tuple[str, ...] = ("feature_deletion",)  # names of synth/kinds, in this order: a later one sees the tasks of the earlier
     gates: Gates = "quick"  # quick: what prove.py runs; full: gates.py too
     level: Level = "A"  # of the instruction
     visible_share: float = 0.0  # of the feature's tests that the instruction quotes
+    writer: WriterOptions | None = None  # of instructions; None: they are written without a model
     jobs: int = 0  # threads, each with one sandbox; 0: one per core
     max_candidates: int | None = 60  # of each kind; each is tried in every mode; None: all
     max_tasks: int | None = None  # stop after so many, in the order of candidates

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from etude import tree
 from etude.errors import UserError
@@ -25,7 +26,7 @@ from etude.store import TaskStore
 from etude.synth.assemble import id_digest, what_of
 from etude.synth.cut import CutError, cut_sources, render
 from etude.synth.discover import discover
-from etude.synth.instruct import BUG, instruction, missing_identifiers
+from etude.synth.instruct import BUG, draft, missing_identifiers, needed_names
 from etude.synth.names import Index
 from etude.synth.observe import observe
 from etude.synth.options import Level
@@ -36,6 +37,7 @@ from etude.synth.reduce import behind, functions_of
 from etude.synth.source import Definition
 from etude.synth.workshop import Changes, Rejected, Workshop
 from etude.synth.write import words_of
+from etude.synth.writer import Writer, gold_lines
 from etude.types import Task
 
 CUTS = (FEATURE_DELETION, "joined_features", "refactor_back")  # kinds whose change of sources is a cut
@@ -80,8 +82,9 @@ def relevel(
     level: Level | None = None,
     visible_share: float | None = None,
     known: Reading | None = None,
+    writer: Writer | None = None,
 ) -> Task:
-    """What is None stays. `known`: of another task of the same state of the repository.
+    """What is None stays. `known`: of another task of the same state of the repository; `writer`: puts the instruction better.
 
     Raises: UserError where the store lacks something, Rejected where it cannot be written so, SandboxError.
     """
@@ -93,11 +96,13 @@ def relevel(
         raise Rejected(f"{task.id} is at level {level} with {visible_share:g} of its tests shown already")
     with tempfile.TemporaryDirectory(prefix="etude-relevel-") as folder:
         reading = known or read_repository(task, store, backend)
-        text = _write(task, store, replace(reading.workshop, scratch=Path(folder)), reading.words, level, visible_share)
+        workshop = replace(reading.workshop, scratch=Path(folder))
+        text, told = _write(task, store, workshop, reading.words, level, visible_share, writer)
     if text == task.instruction:
         raise Rejected(f"{task.id} reads the same at level {level} with {visible_share:g} of its tests shown")
     gates = {**task.evidence.get("gates", {}), "identifiers": {"missing": 0}}
-    id = new_id(task, level, visible_share)
+    id = new_id(task, level, visible_share, told["model"] if told.get("taken") else "")
+    evidence = {name: value for name, value in task.evidence.items() if name != "writer"} | ({"writer": told} if told else {})
     if id in task.origin:
         raise Rejected(f"{task.id} was made from {id}")
     return replace(
@@ -108,27 +113,38 @@ def relevel(
         instruction=text,
         origin=(*task.origin, task.id),
         pass_rate=None,
-        evidence={**task.evidence, "gates": gates, "releveled": {"from": task.level, "visible_share": task.visible_share}},
+        evidence={**evidence, "gates": gates, "releveled": {"from": task.level, "visible_share": task.visible_share}},
     )
 
 
-def new_id(task: Task, level: Level, visible_share: float) -> str:
+def new_id(task: Task, level: Level, visible_share: float, writer: str = "") -> str:
     """As a build at that level would call it."""
-    digest = id_digest(task.repo, what_of(task.kind, task.mode), task.cut, level, visible_share)
+    digest = id_digest(task.repo, what_of(task.kind, task.mode), task.cut, level, visible_share, writer=writer)
     return f"{re.sub(r'-[0-9a-f]{8}$', '', task.id)}-{digest}"
 
 
 def _write(
-    task: Task, store: TaskStore, workshop: Workshop, words: Mapping[str, frozenset[str]], level: Level, visible_share: float
-) -> str:
+    task: Task,
+    store: TaskStore,
+    workshop: Workshop,
+    words: Mapping[str, frozenset[str]],
+    level: Level,
+    visible_share: float,
+    writer: Writer | None,
+) -> tuple[str, dict[str, Any]]:
+    """The instruction, and what a task tells of its writer."""
     proof = _proof(task, store, workshop)
     tests = functions_of(*behind(workshop.index, task.fail_to_pass), task.fail_to_pass)
     seen = observe(workshop, proof.hidden_tree, tests) if task.kind == BUG else None
-    text = instruction(workshop, proof, tests, words, level=level, visible=visible_share, observed=seen)
+    made = draft(workshop, proof, tests, words, level=level, visible=visible_share, observed=seen)
+    text = made.whole()
     missing = missing_identifiers(workshop, proof, tests, words, text)
     if missing:
         raise Rejected(f"the hidden tests need names that the instruction lacks: {', '.join(missing)}", "identifiers")
-    return text
+    if writer is None:
+        return text, {}
+    improved = writer.improve(made, needed_names(workshop, proof, tests, words, made), gold_lines(workshop.index, proof.proposal))
+    return made.whole(improved.text), dict(improved.evidence)
 
 
 def _proof(task: Task, store: TaskStore, workshop: Workshop) -> Proof:

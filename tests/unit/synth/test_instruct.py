@@ -3,12 +3,11 @@
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
-from etude.synth.instruct import choose_visible, gold_lines, improve, instruction, missing_identifiers
+from etude.synth.instruct import choose_visible, draft, missing_identifiers, needed_names
 from etude.synth.proposal import propose_change, propose_cut
 from etude.synth.prove import Proof
 from etude.synth.write import words_of
+from etude.synth.writer import gold_lines
 
 FILES = {
     "pkg/__init__.py": "from .core import *\n",
@@ -84,7 +83,7 @@ class Case:
         )
 
     def text(self, level, **options):
-        text = instruction(self.workshop, self.proof, self.tests, self.words, level=level, **options)
+        text = draft(self.workshop, self.proof, self.tests, self.words, level=level, **options).whole()
         assert missing_identifiers(self.workshop, self.proof, self.tests, self.words, text) == []
         return text
 
@@ -164,40 +163,17 @@ def test_a_share_of_the_tests_is_quoted_and_never_all_of_several(repository):
     assert "One of the hidden tests is:\n\n```python\n# tests/test_core.py\ndef test_" in text
 
 
-def test_a_models_text_is_taken_if_it_is_complete(repository):
+def test_lines_of_gold_are_those_of_what_is_to_be_written_without_docstrings(repository):
     case = Case(repository, deletion)
-    asked = []
-
-    def answer(prompt):
-        asked.append(prompt)
-        return "Groups! " + prompt.split("\n\n", 1)[1]
-
-    assert case.text("C", complete=answer).startswith("Groups! A feature of pkg")
-    assert len(asked) == 1
+    found = gold_lines(case.repo.index, case.proof.proposal)
+    assert {'raise ValueError("size must be positive")', "if size < 1:"} < set(found)
+    assert not any("Cut items" in line or ">>>" in line for line in found)
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        ("", "it is empty"),
-        ("Write `f(1)`.", "it has lost pairs"),
-        ("Write pairs.", "it has lost f(1)"),
-        (
-            "Write pairs with `f(1)`:\n    return [tuple(items[start : start + size])",
-            "it holds code of the solution: return [tuple(items[start",
-        ),
-        ("Write pairs with `f(1)`. " + "x" * 200, "it is too long"),
-    ],
-)
-def test_a_models_text_that_is_not_right_is_not_taken(answer, why):
-    text = "Write pairs so that `f(1)` holds."
-    gold = ["return [tuple(items[start : start + size])"]
-    taken, reason = improve(text, ["pairs"], gold, lambda prompt: answer)
-    assert taken == text
-    assert reason.startswith(why)
-
-
-def test_lines_of_gold_are_long_lines_of_what_is_to_be_written(repository):
+def test_names_are_needed_of_a_text_that_only_it_tells(repository):
     case = Case(repository, deletion)
-    assert 'raise ValueError("size must be positive")' in gold_lines(case.repo.index, case.proof)
-    assert "if size < 1:" not in gold_lines(case.repo.index, case.proof)
+    made = draft(case.workshop, case.proof, case.tests, case.words, level="C")
+    assert needed_names(case.workshop, case.proof, case.tests, case.words, made) == ["pairs", "size", "strict"]
+    case = Case(repository, lambda case: deletion(case, "stub"))
+    made = draft(case.workshop, case.proof, case.tests, case.words, level="C")
+    assert needed_names(case.workshop, case.proof, case.tests, case.words, made) == []

@@ -11,12 +11,14 @@ from collections.abc import Iterable
 
 from etude.grade.filter import make_rules, refusal
 from etude.languages.protocol import Definition
-from etude.synth.assemble import band_of, derived, id_digest, lines_of, make_patches, wall_s_of
+from etude.synth.assemble import ID_CHARS, band_of, derived, id_digest, lines_of, make_patches, wall_s_of
 from etude.synth.cut import Mode
 from etude.synth.foreign.candidates import Candidate
 from etude.synth.foreign.prove import Proof
 from etude.synth.foreign.workshop import Baseline, Workshop
+from etude.synth.instruct import TAIL, Draft
 from etude.synth.workshop import Rejected
+from etude.synth.writer import Writer, rewritten
 from etude.types import Environment, Limits, Symbol, Task
 
 WORD = re.compile(r"[A-Za-z_$][\w$]*")
@@ -79,6 +81,16 @@ class Assembler:
             },
         )
 
+    def rewrite(self, proof: Proof, task: Task, writer: Writer) -> Task:
+        """The task with the text that a model makes of its instruction, if that can stand for it."""
+        draft = Draft(text=task.instruction.removesuffix("\n").removesuffix(TAIL).strip())
+        needed = [name for name in self._missing(proof, "") if name in set(WORD.findall(draft.text))]
+        codes = ((self.workshop.codes[d.path].data, d) for d in (*proof.removed, *proof.stubbed))
+        gold = [line.strip() for data, d in codes for line in data[d.start : d.end].decode("utf-8", "replace").splitlines()]
+        improved = writer.improve(draft, needed, gold)
+        id = f"{task.id[:-ID_CHARS]}{id_digest(task.repo, task.mode, task.cut, writer=writer.model.name)}"
+        return rewritten(task, improved, draft.whole(improved.text), id)
+
     # -- instruction
 
     def _instruction(self, proof: Proof) -> str:
@@ -94,7 +106,7 @@ class Assembler:
             f"A feature is missing from this repository: {named}.\n\n"
             + "\n\n".join(parts)
             + f"\n\nHidden tests will check it:\n{shown}{more}"
-            + "\n\nEvery other test must keep passing. Change source files only: tests and configuration are not taken over.\n"
+            + f"\n\n{TAIL}\n"
         )
 
     def _described(self, definitions: Iterable[Definition], what: str) -> list[str]:

@@ -37,6 +37,7 @@ from etude.synth.proposal import FEATURE_DELETION
 from etude.synth.refusal import Refusal
 from etude.synth.verdicts import DoesNotMatter
 from etude.synth.workshop import BASELINE_WALL_S, Rejected
+from etude.synth.writer import Writer, open_writer, told_of
 from etude.types import Environment, Limits, Repo, Task
 
 SLOWDOWN, FLOOR_S = 5.0, 40.0  # a run on a cut tree may take so many times the original's slowest run, and these seconds on top
@@ -72,6 +73,7 @@ def build_foreign(
         language = by_runner(project.runner)
         clean = _without_products(fetched.folder, Path(scratch, "clean"), language.products(fetched.folder, project))
         store = TaskStore.create(out, sources=(fetched.source,))
+        writer = open_writer(options.writer, out) if options.writer else None
         environment = language.make_environment(project, clean, store.environments)
         digest = store.add_snapshot(clean)
         repo = Repo(name=project.name, digest=digest, import_roots=project.import_roots, test_paths=project.tests, source=fetched.source)
@@ -93,7 +95,8 @@ def build_foreign(
             workshop, lambda done, total, note: say(Progress(stage="baseline", done=done, total=total, note=note))
         )
         workshop = replace(workshop, limits=replace(workshop.limits, wall_s=FLOOR_S + SLOWDOWN * baseline.slowest_s))
-        ledger = Ledger(store, (__version__, digest, environment, options.max_share, options.gates), baseline.stable)
+        told = (options.max_share, options.gates, *((writer.model.name,) if writer else ()))
+        ledger = Ledger(store, (__version__, digest, environment, *told), baseline.stable)
         baseline = replace(
             baseline,
             stable=ledger.stable,
@@ -101,7 +104,7 @@ def build_foreign(
             reached={key: tests & ledger.stable for key, tests in baseline.reached.items() if tests & ledger.stable},
         )
         found = find_candidates([codes[path] for path in workshop.project.sources], baseline, max_share=options.max_share)
-        build = _Build(workshop, baseline, environment, store, ledger, options, say)
+        build = _Build(workshop, baseline, environment, store, ledger, options, say, writer)
         with ledger:
             build.run(found[: options.max_candidates])
     if not build.tasks:
@@ -121,6 +124,7 @@ def build_foreign(
         sandbox_runs=len(workshop.log),
         seconds=time.monotonic() - start,
         trace_ratio=baseline.traced_seconds / baseline.seconds,
+        writer=told_of(build.tasks.values(), writer) if writer else {},
     )
     names = ("candidates", "tried", "valid", "rejected", "rejected_at", "inapplicable", "skipped", "stable_tests", "dropped")
     store.amend(fetched.source, {name: _plain(getattr(report, name)) for name in names})
@@ -137,9 +141,10 @@ class _Build:
         ledger: Ledger,
         options: BuildOptions,
         say: Report,
+        writer: Writer | None,
     ) -> None:
         self.workshop, self.baseline, self.store, self.options, self.say = workshop, baseline, store, options, say
-        self.ledger = ledger
+        self.ledger, self.writer = ledger, writer
         self.assembler = Assembler(workshop, environment, baseline)
         self.scanner = Scanner(cache=store.environments)
         self.gates = Gates(workshop, baseline, store) if options.gates == "full" else None
@@ -200,7 +205,8 @@ class _Build:
             rounds = ROUNDS[self.options.gates]
             proof = prove(workshop, self.baseline, candidate, mode, folder, rounds=rounds, scanner=self.scanner)
             task = self.assembler.assemble(candidate, mode, proof)
-            return gates.check(candidate, proof, task) if gates else task
+            task = gates.check(candidate, proof, task) if gates else task
+            return self.assembler.rewrite(proof, task, self.writer) if self.writer else task
 
     def note(self, candidate: Candidate, mode: Mode, outcome: Task | Refusal) -> str:
         name = _name(candidate, mode)
