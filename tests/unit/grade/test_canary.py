@@ -2,7 +2,10 @@
 
 import ast
 import random
+from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -144,6 +147,42 @@ def test_a_changed_statement_fails_where_it_held(statement: str, seed: int) -> N
     test_it()
     with pytest.raises(AssertionError):
         changed()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "assert value == pytest.approx(3.0)",
+        "assert [value] == approx([3.0], abs=1e-3)",
+        "assert Decimal('3') == value",
+        "check.assert_allclose([value], [3])",
+        "assert_equal(value, 3)",
+        "case.assertAlmostEqual(value, 3.0)",
+        "case.assertListEqual([value], [3])",
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_helpers_that_compare_are_asked_with_another_value(statement: str, seed: int) -> None:
+    source = f"def test_it(value, pytest, approx, Decimal, check, assert_equal, case):\n    {statement}\n"
+    claim = changeable(Text(source.encode()).functions()["test_it"].node)[0]
+    start, end, new = change(Text(source.encode()), claim, random.Random(seed))
+    assert source[start:end].strip("'") in ("3", "3.0")
+    assert new != source[start:end]
+    scope: dict[str, Any] = {}
+    exec(apply(source, [(start, end, new)]), scope)
+
+    def equal(one: object, other: object) -> None:
+        assert one == other
+
+    helpers = {"assert_allclose": equal, "assertAlmostEqual": equal, "assertListEqual": equal}
+    with pytest.raises(AssertionError):
+        scope["test_it"](3, pytest, pytest.approx, Decimal, SimpleNamespace(**helpers), equal, SimpleNamespace(**helpers))
+
+
+@pytest.mark.parametrize("statement", ["self.assertListEqual(value, [])", "assert_not_equal(value, 3)", "check_call(['ls'], 3)"])
+def test_a_helper_without_a_value_to_change_is_left_alone(statement: str) -> None:
+    source = f"def test_it(self, value):\n    {statement}\n"
+    assert changeable(Text(source.encode()).functions()["test_it"].node) == []
 
 
 def test_what_is_expected_to_raise_or_may_be_left_out_is_not_changed() -> None:

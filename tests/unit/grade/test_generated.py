@@ -42,6 +42,14 @@ def test_who_knows_the_tests_inputs_alone_is_told_from_who_is_wrong(given: list[
     assert bool(reason) == (verdict in ("hard_coded", "only_in_tests"))
 
 
+def test_few_inputs_of_tests_are_enough_where_all_others_come_to_the_same_too() -> None:
+    cases = [*(double(number, literal=True) for number in (10, 11)), *(double(number) for number in range(20, 32))]
+    assert compare(cases, [["value", None]] * len(cases), frozenset())[1]["m.f"]["verdict"] == "only_in_tests"
+    told_apart = [["value", case.args[0]] for case in cases]  # wrong, but it does look at what it is given
+    assert compare(cases, told_apart, frozenset())[0] == ""
+    assert compare(cases[:6], [["value", None]] * 6, frozenset())[0] == ""
+
+
 def test_wrong_only_where_letters_changed_is_no_proof() -> None:
     cases = [
         *(double(n, literal=True) for n in range(4)),
