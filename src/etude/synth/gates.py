@@ -3,7 +3,7 @@
     inverse      every symbol matters: with it alone stubbed, at least one hidden test fails. A symbol without a body to stub (a class of
                  constants) and one beyond MAX_RUNS is not asked, and counted as such; of several symbols at least one is asked
     mutation     the hidden tests notice small wrong versions of the code that is gone: at least half of a sample, however small that is
-    residue      nothing in the agent's tree or beside it tells the removed code
+    residue      nothing in the agent's tree, the environment or Python's own library tells the removed code
     duplicate    no other repository of the pool has a task about the same code, by its syntax trees without docstrings (duplicates.py);
                  build.py asks again when the task gets into the store, and lets the same code be cut once in a repository
     empty_patch  scored by the grader for one task in SAMPLE (verdicts.py), derived for the others (assemble.py); so is gold
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from etude.grade.residue import Scanner
+from etude.grade.residue import Scanner, visible_libraries
 from etude.grade.runner import BETWEEN, COLLECT, TestRun, Variant
 from etude.store import TaskStore
 from etude.synth import edit, mutate
@@ -105,7 +105,8 @@ class Gates:
         workspace = proof.agent_tree.parent / "work"  # made of the cut patch, without bytecode
         # what data files hold of the removed tests alone is the author's; a copy of a test that calls the feature still tells its names
         needles = self.scanner.needles(self.workshop.original, workspace, but=frozenset(self.workshop.layout.tests))
-        found = self.scanner.scan(workspace, needles, {"environment": self.workshop.environment})
+        environment = {"environment": self.workshop.environment}
+        found = self.scanner.scan(workspace, needles, environment, libraries=visible_libraries())
         if found:
             raise Rejected(f"{len(found)} left-overs of it: {'; '.join(map(str, found[:MAX_FINDINGS]))}", "residue")
         return {"findings": 0}

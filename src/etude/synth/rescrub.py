@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from etude import tree
-from etude.grade.residue import Finding, Scanner
+from etude.grade.residue import Finding, Scanner, visible_libraries
 from etude.grade.residue.leftovers import is_removable, is_test
 from etude.grade.residue.scan import WORKSPACE
 from etude.grade.scrub import scrub
@@ -46,18 +46,18 @@ def rescrub(task: Task, store: TaskStore, backend: Backend, *, quotes: Iterable[
     """`scanner`: one for many tasks reads what they share once. Raises: UserError where the store lacks something, SandboxError."""
     scanner = scanner or Scanner()
     original, environment = store.snapshot(task.repo), store.environment(task.environment)
-    runtime = runtime_of(task.environment.runner)
+    runtime, libraries = runtime_of(task.environment.runner), visible_libraries() if task.language == "python" else {}
     tests = frozenset(path for path in tree.files(original) if path in task.repo.test_paths or is_test(path))
     with tempfile.TemporaryDirectory(prefix="etude-rescrub-") as name:
         folder = Path(name, "tree")
         tree.copy_tree(store.workspace(task), folder)
         needles = scanner.needles(original, folder, but=tests)
-        found = scanner.scan(folder, needles, {"environment": environment}, runtime=runtime)
+        found = scanner.scan(folder, needles, {"environment": environment}, runtime=runtime, libraries=libraries)
         named = _named(folder, quotes)
         if not found and not named:
             return Rescrubbed(task=task.id, outcome="clean", why="nothing is left that tells what was removed")
         report = scrub(folder, (*found, *named))
-        left = scanner.scan(folder, needles, {"environment": environment}, runtime=runtime)
+        left = scanner.scan(folder, needles, {"environment": environment}, runtime=runtime, libraries=libraries)
         if left:
             return Rescrubbed(task=task.id, outcome="stuck", why="; ".join(map(str, left[:SHOWN])), removed=report.removed)
         made = _without(task, tree.make_patch(original, folder), report.removed)

@@ -15,6 +15,7 @@ import sqlite3
 import struct
 import subprocess
 import tarfile
+import textwrap
 import zipfile
 import zlib
 from pathlib import Path
@@ -22,7 +23,7 @@ from urllib.parse import quote
 
 import pytest
 
-from etude.grade.residue import Needles, ScanLimits, Scanner, scan
+from etude.grade.residue import Needles, ScanLimits, Scanner, scan, visible_libraries
 from etude.grade.scrub import scrub
 
 KEPT = '''\
@@ -477,6 +478,19 @@ def test_what_equals_a_program_of_this_machine_is_not_looked_into_and_what_only_
     assert places(tmp_path / "cache") == places(tmp_path / "cache") == ["node_modules/other"]
     program.write_bytes(b"y" * len(SOURCE))
     assert places(tmp_path / "cache") == ["bin/node", "node_modules/other"]
+
+
+def test_what_the_standard_library_has_too_is_found_there(tmp_path, scanner):
+    source = Path(textwrap.__file__).read_text()
+    original = lay(tmp_path / "original", {"wrapping.py": source, "kept.py": KEPT})
+    tree = lay(tmp_path / "tree", {"kept.py": KEPT})
+    found = scanner.scan(tree, Needles.of(original, tree, scanner), libraries=visible_libraries())
+    assert "library:textwrap.py" in {finding.place for finding in found}
+    assert not any(finding.removable for finding in found)
+
+
+def test_a_feature_of_ones_own_is_in_no_library(tree, needles, scanner):
+    assert scanner.scan(tree, needles, libraries=visible_libraries()) == ()
 
 
 def test_hostile_names_are_printed_on_one_line(tree, needles, scanner):

@@ -45,6 +45,7 @@ MAX_WORDS = 0.75  # what words of prose add up to at most
 OTHER_SHARE, OTHER_GRAMS = 0.2, 5  # of a removed piece's rows of words, in one file of another folder
 OTHER_CODE_SHARE = 0.5  # of its rows of names in bytecode
 OTHER_NAMES = 0.4  # of a removed piece's names, in one file of another folder
+NO_LIBRARY = frozenset({"site-packages", "dist-packages", "_bundled", "test"})  # hidden in a sandbox; the library's own tests
 COMMON_FILES = 12  # a word in more files of another folder says nothing
 
 
@@ -90,16 +91,23 @@ class Scanner:
         self._contents: dict[str, list[_Part]] = {}
         self._plain: dict[bytes, array[int]] = {}
         self._folders: dict[Path, list[_File]] = {}
+        self._libraries: dict[Path, dict[str, bytes]] = {}
         self._lock = threading.Lock()  # one reads a folder, the others wait
 
     def needles(self, original: Path, cut: Path, *, but: Container[str] = ()) -> Needles:
         return make_needles(original, cut, self, but=but)
 
     def scan(
-        self, workspace: Path, needles: Needles, others: Mapping[str, Path] = {}, *, runtime: Sequence[Path] = ()
+        self,
+        workspace: Path,
+        needles: Needles,
+        others: Mapping[str, Path] = {},
+        *,
+        runtime: Sequence[Path] = (),
+        libraries: Mapping[str, Path] = {},
     ) -> tuple[Finding, ...]:
         """Sorted by place. The other folders are taken as unchanged while this Scanner lives. `runtime`: files of this machine's own
-        programs; what equals one of them in another folder is not looked into."""
+        programs; what equals one of them in another folder is not looked into. `libraries`: see _library."""
         keys = frozenset(needles.by_feature)
         found: list[Finding] = []
         for file in self._files(workspace, self._contents):
@@ -118,6 +126,8 @@ class Scanner:
         ]
         for name, folder in others.items():
             found += _other_findings(name, self._folder(folder, runtime), needles, keys)
+        for name, folder in libraries.items():
+            found += _other_findings(name, self._library(folder, needles), needles, keys)
         return tuple(sorted(found, key=lambda finding: (finding.folder != WORKSPACE, finding.place, finding.kind)))
 
     def features_of(self, file: Path) -> tuple[bytes, set[int]]:
@@ -143,6 +153,22 @@ class Scanner:
                         _save(place, known)
                 self._folders[folder] = known
             return self._folders[folder]
+
+    def _library(self, folder: Path, needles: Needles) -> list[_File]:
+        """The Python sources that name a removed definition which few others name. Reading a whole standard library takes half a minute
+        and half a second for every task, and what a repository has from there or gave to it has its names."""
+        with self._lock:
+            if folder not in self._libraries:
+                self._libraries[folder] = {
+                    path.relative_to(folder).as_posix(): path.read_bytes()
+                    for path in sorted(folder.rglob("*.py"))
+                    if NO_LIBRARY.isdisjoint(path.relative_to(folder).parts) and path.is_file()
+                }
+        sources = self._libraries[folder]
+        names = {needle.text.encode() for needle in needles.by_feature.values() if needle.kind == "definition" and len(needle.text) > 3}
+        holders = [[path for path, data in sources.items() if name in data] for name in names]
+        wanted = sorted({path for paths in holders if len(paths) <= COMMON_FILES for path in paths})
+        return [_File(path, "", read_parts(path, sources[path], self.limits)) for path in wanted]
 
     def _kept(self) -> dict[str, list[_Part]]:
         """What was read of all other folders."""
@@ -205,17 +231,14 @@ def scan(workspace: Path, needles: Needles, others: Mapping[str, Path] = {}, *, 
     return Scanner(limits).scan(workspace, needles, others)
 
 
-def visible_folders(language: str = "python") -> dict[str, Path]:
-    """What the sandbox shows of this machine beside the workspace and the environment, where packages may lie: {name: folder}."""
-    folders = {
-        "python": [
-            Path(sysconfig.get_path("stdlib"), "ensurepip/_bundled"),
-            Path("/usr/share/python-wheels"),
-        ],  # they hold vendored packages
-        "javascript": [Path(root, "node_modules") for root in ("/usr/lib", "/usr/local/lib")] + [Path("/usr/share/nodejs")],
-        "java": [Path("/usr/share/java"), Path("/usr/share/maven-repo")],
-    }
-    return {str(folder): folder for folder in folders.get(language, []) if folder.is_dir()}
+def visible_libraries() -> dict[str, Path]:
+    """The standard libraries that every sandbox shows, {name: folder}. Other packages of this machine are hidden there (sandbox)."""
+    places = [Path(sysconfig.get_path("stdlib")), *Path("/usr/lib").glob("python3.*"), *Path("/usr/local/lib").glob("python3.*")]
+    return {f"library {place.name}" if number else "library": place for number, place in enumerate(_existing(places))}
+
+
+def _existing(places: list[Path]) -> list[Path]:
+    return sorted({place.resolve() for place in places if place.is_dir()}, key=lambda place: (place != places[0].resolve(), place))
 
 
 def read_parts(name: str, data: bytes, limits: ScanLimits) -> list[_Part]:
