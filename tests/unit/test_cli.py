@@ -103,6 +103,14 @@ def test_numbers_of_a_build_that_mean_nothing_are_one_line(tmp_path, arguments, 
     assert named in shown.stderr
 
 
+def test_an_agent_takes_no_list_of_repositories(tmp_path):
+    (tmp_path / "list.txt").write_text("toolz==1.0.0\n")
+    shown = etude("tasks", "build", "list.txt", "--out", "tasks", "--agent", "http://127.0.0.1:1/v1", "--model", "m", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr.count("\n")) == (2, 1)
+    assert shown.stderr.startswith("etude: --agent takes one repository, and list.txt is a list; ")
+    assert not (tmp_path / "tasks").exists()
+
+
 def test_what_the_machine_refuses_is_one_line(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "repo").mkdir()

@@ -69,11 +69,14 @@ def build(
     out
         The tasks folder to make.
     """
+    from etude.errors import UserError
     from etude.synth.options import BuildOptions, WriterOptions
     from etude.task_verbs import agent_model, tasks_build, tasks_build_many, tasks_build_with_agent
 
     file = Path(source)
     many = file.suffix == ".txt" and file.is_file()
+    if many and agent:
+        raise UserError(f"--agent takes one repository, and {source} is a list; give its repositories one at a time, or leave --agent out")
     author = None
     if writer:
         author = WriterOptions(where=writer, model=writer_model or model, prices=prices, key_env=key_env, dollars=max_total_cost)
