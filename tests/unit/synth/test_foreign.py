@@ -15,6 +15,7 @@ from etude.store import TaskStore
 from etude.synth.build import BuildOptions
 from etude.synth.check import check_task
 from etude.synth.foreign.build import build_any
+from etude.synth.kinds import FINDERS
 
 FILES = {
     "package.json": '{"name": "@tiny/abacus", "version": "1.0.0", "scripts": {"test": "node --test"}}',
@@ -36,9 +37,8 @@ FILES = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, lay_down, backend):
     folder = tmp_path_factory.mktemp("foreign")
-    report = build_any(
-        str(lay_down(folder / "abacus", FILES)), folder / "tasks", options=BuildOptions(max_share=0.5, jobs=2), backend=backend
-    )
+    options = BuildOptions(kinds=tuple(FINDERS), level="B", visible_share=0.5, max_share=0.5, jobs=2)  # as a training run asks for all
+    report = build_any(str(lay_down(folder / "abacus", FILES)), folder / "tasks", options=options, backend=backend, lenient=True)
     return report, TaskStore.open(folder / "tasks")
 
 
@@ -60,6 +60,31 @@ def test_features_are_removed_and_stubbed_with_their_tests(built):
     assert "function describeNumber (x)" in task.instruction
     stub = task_of(store, "stub", "describeNumber")
     assert "throw new Error('not implemented')" in (store.workspace(stub) / "lib/words.js").read_text()
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ({"kinds": ("feature_deletion", "bug_injection")}, "kind bug_injection"),
+        ({"kinds": ("joined_features", "no_such_kind")}, "kind joined_features, kind no_such_kind"),
+        ({"level": "C", "visible_share": 0.5}, "level C, a visible share of 0.5"),
+    ],
+)
+def test_what_this_language_lacks_is_refused_by_name_when_somebody_asks_for_it(tmp_path, lay_down, backend, asked, named):
+    source = str(lay_down(tmp_path / "abacus", FILES))
+    with pytest.raises(UserError) as error:
+        build_any(source, tmp_path / "tasks", options=BuildOptions(**asked), backend=backend)
+    only = "feature_deletion at level A with no test shown"
+    assert str(error.value) == f"tiny-abacus is javascript, for which there is only {only}: leave out {named}"
+    assert not (tmp_path / "tasks").exists()
+    if "feature_deletion" not in asked.get("kinds", ["feature_deletion"]):
+        with pytest.raises(UserError, match="leave out kind joined_features"):
+            build_any(source, tmp_path / "tasks", options=BuildOptions(**asked), backend=backend, lenient=True)
+
+
+def test_where_all_is_asked_for_a_language_gives_what_it_has(built):
+    _, store = built
+    assert {(task.kind, task.level, task.visible_share) for task in store.tasks()} == {("feature_deletion", "A", 0.0)}
 
 
 def test_a_task_holds_when_it_is_checked_again(built, backend):
