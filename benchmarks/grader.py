@@ -176,8 +176,8 @@ def per_core_minute(tasks: Sequence[Task], store: TaskStore, backend: Backend, s
     return done / (time.perf_counter() - start) * 60 / cores
 
 
-def spread(tasks: Sequence[Task], number: int) -> Sequence[Task]:
-    return tasks[:: max(1, len(tasks) // number)][:number]
+def spread(tasks: Sequence[Task], number: int) -> list[Task]:
+    return list(tasks[:: max(1, len(tasks) // number)][:number])
 
 
 def main() -> None:
