@@ -2,10 +2,10 @@
 
     caller --docker run--> container (pid 1 sleeps; nothing can be written but sized tmpfs) --docker exec--> command
 
-One container for one sandbox: no network, read-only root, an unprivileged user without capabilities who can get none, limits of memory, of
-processes, of every file system. The workspace goes in as a tar stream and is read back as one; the host never extracts it, and follows no
-link of it. Every process that a command started is killed before its result is read, which comes over the command's own streams: no
-socket, no folder of the host is inside, but the environment, read-only.
+One container for one sandbox: no network, read-only root, bubblewrap's system-call filter, an unprivileged user without capabilities who
+can get none, limits of memory, of processes, of every file system. The workspace goes in as a tar stream and is read back as one; the host
+never extracts it, and follows no link of it. Every process that a command started is killed before its result is read, which comes over the
+command's own streams: no socket, no folder of the host is inside, but the environment, read-only.
 
 The image needs `python3` of the version that the environment is for, `sh`, `tar`, `cat` and `sleep`.
 
@@ -14,10 +14,12 @@ Not here: images. What Docker itself lets through is its kernel's and its daemon
 
 import contextlib
 import io
+import json
 import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Self
 
 from etude.errors import SandboxError, UserError
-from etude.sandbox import wire
+from etude.sandbox import seccomp, wire
 from etude.sandbox.protocol import ENV, WORK, Change, ExecResult, ExecStatus
 from etude.types import Limits
 
@@ -38,8 +40,9 @@ MARK = "etude-after"
 # as the user of the commands: kill(-1) spares pid 1, which is not to be killed from inside, and who calls it
 AFTER = (
     f"kill -9 -1 2>/dev/null; echo {MARK}; grep -s ^oom_kill /sys/fs/cgroup/memory.events; "
-    "grep -s ^max /sys/fs/cgroup/pids.events; df -k /work | tail -n 1"
+    "grep -s ^max /sys/fs/cgroup/pids.events; df -P -k /work /tmp /dev/shm; df -P -i /work /tmp"
 )
+INODES_PER_MB = 256  # as a disk of 4 KB files
 FILE = r"""
 import errno, os, stat, sys
 what, path, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -100,7 +103,10 @@ class Docker:
         for folder in (workspace, environment):
             if folder is not None and not folder.is_dir():
                 raise UserError(f"{folder} is not a folder; a sandbox needs an existing one")
-        done = _call([self._path(), *run_arguments(self.image, environment, limits)])
+        with tempfile.TemporaryDirectory(prefix="etude-docker-") as folder:
+            profile = Path(folder, "seccomp.json")
+            profile.write_text(json.dumps(seccomp.profile()))
+            done = _call([self._path(), *run_arguments(self.image, environment, limits, profile)])
         name = done.stdout.decode(errors="replace").strip()
         if done.returncode or not name:
             raise SandboxError(f"no container: {_line(done.stderr)}")
@@ -119,9 +125,10 @@ class Docker:
         return path
 
 
-def run_arguments(image: str, environment: Path | None, limits: Limits) -> list[str]:
-    """Everything that confines a container."""
-    tmpfs = f"rw,nosuid,nodev,exec,size={limits.disk_mb}m,uid={UID},gid={UID},mode=0755"
+def run_arguments(image: str, environment: Path | None, limits: Limits, profile: Path) -> list[str]:
+    """Everything that confines a container. `profile`: a file with the system-call filter, read by the engine's client."""
+    inodes = max(1024, INODES_PER_MB * limits.disk_mb)
+    tmpfs = f"rw,nosuid,nodev,exec,size={limits.disk_mb}m,nr_inodes={inodes},uid={UID},gid={UID},mode=0755"
     args = [
         "run",
         "--detach",
@@ -138,6 +145,7 @@ def run_arguments(image: str, environment: Path | None, limits: Limits) -> list[
         "none",
     ]
     args += ["--user", f"{UID}:{UID}", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"]
+    args += ["--security-opt", f"seccomp={profile}"]
     args += ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m", "--pids-limit", str(limits.processes + 2)]
     args += ["--ulimit", "core=0", "--ulimit", "nofile=1024", "--ulimit", "memlock=65536", "--oom-score-adj", "1000"]
     args += ["--tmpfs", f"{WORK}:{tmpfs}", "--tmpfs", f"/tmp:{tmpfs}", "--shm-size", f"{limits.disk_mb}m", "--workdir", WORK]
@@ -264,8 +272,8 @@ class DockerSandbox:
             return "out_of_memory"
         if now[1] > before[1]:
             return "too_many_processes"
-        disk = lines[-1].split()
-        return "disk_full" if len(disk) >= 4 and disk[3] == "0" else "exited"
+        disks = [words for line in lines if len(words := line.split()) >= 6 and words[1].isdigit() and words[1] != "0"]
+        return "disk_full" if any(words[3] == "0" for words in disks) else "exited"
 
     def _tree(self) -> list[tuple[str, tarfile.TarInfo, bytes | None]]:
         """(path, what it is, content unless too large) of the whole workspace."""

@@ -8,12 +8,13 @@ A denied call returns an error number, so that programs with a second way take i
 Numbers are from Linux's syscall tables (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h); the
 machine is described in seccomp(2).
 
-Not here: who loads the program (bubblewrap, by --seccomp).
+Not here: who loads it: bubblewrap the program, by --seccomp; Docker the same rules by name, as a profile.
 """
 
 import errno
 import platform
 import struct
+from typing import Any
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 
@@ -125,6 +126,36 @@ def program(machine: str | None = None) -> bytes:
     code += _when(_IOCTL[column], 1, _if(_TERMINAL, errno.EPERM))
     code.append(_allow())
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def profile(machine: str | None = None) -> dict[str, Any]:
+    """The same rules as Docker and podman read them. Calls of other instruction sets end the caller. Raises ValueError as `program`.
+
+    One rule may look at an argument once, so each "none of these" is written as the ranges and bits around them.
+    """
+    machine = machine or platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise ValueError(f"no system-call filter for machine type {machine!r}; there is one for {', '.join(_ARCHITECTURES)}")
+    rules = [_rule([*_DENIED], errno.EPERM), _rule([*_ABSENT], errno.ENOSYS)]
+    sockets = [("SCMP_CMP_LT", min(_FAMILIES)), ("SCMP_CMP_GT", max(_FAMILIES))]
+    sockets += [("SCMP_CMP_EQ", family) for family in range(min(_FAMILIES), max(_FAMILIES)) if family not in _FAMILIES]
+    rules += [_rule(["socket", "socketpair"], errno.EAFNOSUPPORT, 0, test, value) for test, value in sockets]
+    masked = "SCMP_CMP_MASKED_EQ"
+    bits = [1 << at for at in range(32)]
+    # neither no bit nor every bit: somewhere, going round, a bit that is there is followed by one that is not
+    rules += [
+        _rule(["personality"], errno.EPERM, 0, masked, bit | after, bit) for bit, after in zip(bits, bits[1:] + bits[:1], strict=True)
+    ]
+    rules += [_rule(["clone"], errno.EPERM, 0, masked, bit, bit) for bit in bits if bit & _NAMESPACES]
+    rules += [_rule(["ioctl"], errno.EPERM, 1, masked, 0xFFFFFFFF, request) for request in _TERMINAL]
+    architecture = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
+    return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [architecture], "syscalls": rules}
+
+
+def _rule(names: list[str], number: int, argument: int | None = None, test: str = "", value: int = 0, then: int = 0) -> dict[str, Any]:
+    """`then`: for a masked test, what is left; `value` is the mask."""
+    found: dict[str, Any] = {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": number}
+    return found if argument is None else {**found, "args": [{"index": argument, "value": value, "valueTwo": then, "op": test}]}
 
 
 def _fail(number: int) -> _Instruction:

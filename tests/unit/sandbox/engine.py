@@ -28,12 +28,15 @@ def main(folder: Path, words: list[str]) -> int:
         for part in ("work", "tmp", "shm"):
             (folder / name / part).mkdir(parents=True)
         (folder / name / "run.json").write_text(json.dumps(words))
+        profiles = [Path(word.removeprefix("seccomp=")) for word in words if word.startswith("seccomp=")]
+        (folder / name / "seccomp.json").write_text(profiles[0].read_text())  # as the client reads it: it goes when `run` ends
         print(name)
     elif words[0] == "rm":
         for pid in (folder / words[-1] / "pids").read_text().split() if (folder / words[-1] / "pids").exists() else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-        subprocess.run(["rm", "-rf", str(folder / words[-1])], check=False)  # folders may be too deep for shutil
+        for part in ("work", "tmp", "shm"):  # folders may be too deep for shutil
+            subprocess.run(["rm", "-rf", str(folder / words[-1] / part)], check=False)
     elif words[0] == "exec":
         return execute(folder, words[1:])
     return 0

@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from etude.errors import SandboxError, UserError
-from etude.sandbox import checks_commands, checks_files
+from etude.sandbox import checks_commands, checks_containment, checks_files, checks_limits, seccomp
 from etude.sandbox.conformance import CHECKS, Check, run_check, run_conformance
 from etude.sandbox.docker import MARK, Docker, run_arguments
 from etude.store import TaskStore
@@ -20,15 +22,46 @@ TOLD = {
     "--network": "none", "--cap-drop": "ALL", "--security-opt": "no-new-privileges", "--user": "1000:1000", "--memory": "300m",
     "--memory-swap": "300m", "--pids-limit": "22", "--pull": "never", "--log-driver": "none", "--shm-size": "40m",
 }  # fmt: skip
-NEEDS_AN_ENGINE = {  # a size of a file system, an image without packages
-    "the_usual_tools_work",
-    "python_sees_the_environment_and_no_package_of_the_host",
-    "writing_more_than_the_disk_is_an_error",
-    "many_sandboxes_work_at_once",
+RUN_HERE = (  # against the stand-in
+    *checks_commands.CHECKS, *checks_files.CHECKS,
+    checks_limits.an_endless_loop_ends_with_its_output_so_far, checks_limits.the_limits_of_the_sandbox_hold_without_wall_s,
+    checks_limits.a_child_that_ignores_signals_is_ended, checks_limits.output_beyond_the_limit_is_dropped,
+    checks_containment.there_is_no_terminal_of_the_caller, checks_containment.sandboxes_do_not_see_each_other,
+)  # fmt: skip
+SECCOMP, MEMORY, PROCESSES = "--security-opt seccomp=PROFILE", "--memory 300m --memory-swap 300m", "--pids-limit 22"
+DISK = "--tmpfs /work:rw,nosuid,nodev,exec,size=40m,nr_inodes=10240 --tmpfs /tmp:rw,nosuid,nodev,exec,size=40m,nr_inodes=10240"
+BY_WORDS = {  # what a real engine is told of a check, and is trusted to do
+    "the_usual_tools_work": "IMAGE",
+    "python_sees_the_environment_and_no_package_of_the_host": "--mount type=bind,source=FOLDER,target=/env,readonly",
+    "many_sandboxes_work_at_once": "--detach",
+    "writing_more_than_the_disk_is_an_error": DISK,
+    "a_fork_bomb_ends": PROCESSES,
+    "as_many_processes_as_allowed_may_live": PROCESSES,
+    "threads_are_bounded": PROCESSES,
+    "memory_of_one_process_ends_it": MEMORY,
+    "memory_is_counted_over_all_processes": MEMORY,
+    "shared_memory_is_counted_once": MEMORY,
+    "memory_outside_of_processes_is_bounded": SECCOMP,
+    "a_filled_disk_ends_the_command_and_can_be_emptied": f"{DISK} --shm-size 40m",
+    "endless_small_files_end_the_command": DISK,
+    "ten_gigabytes_of_output_end_in_time": "--log-driver none",
+    "there_are_no_core_dumps": "--ulimit core=0",
+    "dangerous_system_calls_are_denied": f"{SECCOMP} --cap-drop ALL",
+    "calls_of_other_instruction_sets_are_denied": SECCOMP,
+    "nobody_types_into_a_terminal": SECCOMP,
+    "kernel_settings_cannot_be_opened_for_writing": "--user 1000:1000 --cap-drop ALL",
+    "nothing_of_the_caller_is_in_proc": "--ipc private",
+    "the_base_cannot_be_written": "--read-only --user 1000:1000",
+    "there_is_no_network_but_the_loopback": "--network none",
 }
-NOT_PROMISED = {  # a file that its own user has locked is not read back: nobody in a container without capabilities can
-    "folders_locked_by_a_command_stay_open_to_the_caller",
-    "permissions_do_not_keep_the_sandbox_from_its_files",
+NOT_PROMISED = {  # what is otherwise in a container
+    "folders_locked_by_a_command_stay_open_to_the_caller": "a file that its own user has locked is not read back",
+    "permissions_do_not_keep_the_sandbox_from_its_files": "a file that its own user has locked is not read back",
+    "everything_written_counts_as_disk": "/work, /tmp and /dev/shm have a size each",
+    "files_of_the_host_are_out_of_reach": "an image has files and accounts of its own; of the host there is the environment alone",
+    "every_writable_file_system_has_a_size": "they have; the image's root, read-only, has set-uid files, which no-new-privileges answers",
+    "the_user_inside_has_no_privilege": "no privilege, but no user namespace of its own",
+    "only_harmless_devices_exist": "/dev/mqueue is there",
 }
 
 
@@ -45,18 +78,41 @@ def calls(engine: Path) -> list[list[str]]:
     return [json.loads(line) for line in (engine.parent / "calls.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [each for each in (*checks_commands.CHECKS, *checks_files.CHECKS) if each.__name__ not in NEEDS_AN_ENGINE | NOT_PROMISED],
-    ids=lambda c: c.__name__,
-)
+def run_here() -> list[Check]:
+    return [each for each in RUN_HERE if each.__name__ not in BY_WORDS.keys() | NOT_PROMISED.keys()]
+
+
+@pytest.mark.parametrize("check", run_here(), ids=lambda c: c.__name__)
 def test_commands_and_files_are_as_everywhere(check: Check, engine: Path) -> None:
     result = run_check(check, Docker(program=str(engine)))
     assert result.ok, result.detail
 
 
+def test_each_check_of_the_suite_is_run_here_or_held_by_words_or_named_as_not_promised() -> None:
+    lists = ([each.__name__ for each in run_here()], [*BY_WORDS], [*NOT_PROMISED])
+    assert Counter(name for names in lists for name in names) == Counter(each.__name__ for each in CHECKS)
+
+
+@pytest.mark.parametrize("name", BY_WORDS)
+def test_what_is_not_run_here_is_held_by_words(name: str, engine: Path, tmp_path: Path) -> None:
+    """The command line as the engine got it."""
+    (tmp_path / "source").mkdir()
+    Docker(program=str(engine), image="IMAGE").open(tmp_path / "source", environment=tmp_path / "source", limits=LIMITS).close()
+    (told,) = (" ".join(words) for words in calls(engine) if words[0] == "run")
+    told = re.sub(r"seccomp=\S+", "seccomp=PROFILE", told).replace(str(tmp_path / "source"), "FOLDER") + " "
+    for words in re.split(r" (?=--)", BY_WORDS[name]):
+        assert re.search(rf" {re.escape(words)}[ ,]", told), f"{words} is not in {told}"
+
+
+def test_the_filter_is_what_the_engine_reads_when_it_is_started(engine: Path, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    Docker(program=str(engine)).open(tmp_path / "source").close()
+    assert json.loads((tmp_path / "container0" / "seccomp.json").read_text()) == seccomp.profile()
+
+
 def test_a_container_is_confined_by_words_that_it_is_started_with(tmp_path: Path) -> None:
-    words = run_arguments("image:1", tmp_path, LIMITS)
+    words = run_arguments("image:1", tmp_path, LIMITS, tmp_path / "seccomp.json")
+    assert f"seccomp={tmp_path}/seccomp.json" in words
     assert words[0] == "run"
     assert {word: words[words.index(word) + 1] for word in TOLD} == TOLD
     assert {"--read-only", "--rm", "--detach"} <= set(words)

@@ -2,6 +2,7 @@
 
 import errno
 import struct
+from typing import Any
 
 import pytest
 
@@ -111,6 +112,45 @@ def test_calls_of_another_architecture_are_denied() -> None:
     assert run_filter(seccomp.program("x86_64"), X86[1], 0x40000000) == ERRNO | errno.EPERM  # x32
 
 
+def asked(profile: dict[str, Any], name: str, *arguments: int) -> int:
+    """What Docker's engine makes of a profile for a call, as its documentation says."""
+    for rule in (each for each in profile["syscalls"] if name in each["names"]):
+        holds = all(
+            {
+                "SCMP_CMP_LT": arguments[test["index"]] < test["value"],
+                "SCMP_CMP_GT": arguments[test["index"]] > test["value"],
+                "SCMP_CMP_EQ": arguments[test["index"]] == test["value"],
+                "SCMP_CMP_MASKED_EQ": arguments[test["index"]] & test["value"] == test["valueTwo"],
+            }[test["op"]]
+            for test in rule.get("args", [])
+        )
+        if holds:
+            return ERRNO | int(rule["errnoRet"])
+    return ALLOW
+
+
+@MACHINES
+def test_a_profile_for_docker_says_what_the_program_does(machine: str, architecture: int, column: int) -> None:
+    program, profile = seccomp.program(machine), seccomp.profile(machine)
+    assert profile["architectures"] == [{"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]]
+    assert profile["defaultAction"] == "SCMP_ACT_ALLOW"
+    assert all(len(rule.get("args", [])) <= 1 for rule in profile["syscalls"])
+    calls = {
+        "socket": ((41, 198), [(family,) for family in range(70)]),
+        "socketpair": ((53, 199), [(family,) for family in range(70)]),
+        "personality": ((135, 92), [(0,), (0xFFFFFFFF,), (8,), (0x0040000,), (1,), (1 << 31,), (0xFFFFFFFE,), (0x7FFFFFFF,)]),
+        "clone": ((56, 220), [(17,), (0x3D0F00,), (0x01200011,), *((1 << bit | 17,) for bit in range(8, 32))]),
+        "ioctl": ((16, 29), [(1, 0x5412), (1, 0x541C), (1, 0x5412 | 1 << 40), (1, 0x5401), (1, 0x541B)]),
+        "ptrace": ((101, 117), [()]), "memfd_create": ((319, 279), [()]), "clone3": ((435, 435), [()]), "openat": ((257, 56), [()]),
+    }  # fmt: skip
+    for name, (numbers, given) in calls.items():
+        for arguments in given:
+            wanted = run_filter(program, architecture, numbers[column], *arguments)
+            assert asked(profile, name, *arguments) == wanted, (name, arguments)
+
+
 def test_an_unknown_machine_is_named() -> None:
+    with pytest.raises(ValueError, match="riscv64"):
+        seccomp.profile("riscv64")
     with pytest.raises(ValueError, match="riscv64"):
         seccomp.program("riscv64")
