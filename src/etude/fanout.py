@@ -109,8 +109,9 @@ def fan_out_ray(jobs: Sequence[Job], workers: int, address: str) -> Iterator[Eve
                     del running[stream]
                     begin()
                     continue
-                except ray.exceptions.RayError as error:  # the node or its worker is gone
-                    yield running.pop(stream), Ended(code=127, stderr=str(error).splitlines()[0], seconds=0.0)
+                except ray.exceptions.RayError as error:  # also where the node or its worker is gone
+                    reason = str(getattr(error, "cause", None) or error).splitlines()[0]  # cause: it could not be started
+                    yield running.pop(stream), Ended(code=127, stderr=reason, seconds=0.0)
                     begin()
                     continue
                 yield running[stream], event

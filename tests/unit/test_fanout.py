@@ -1,5 +1,6 @@
 """Many commands at a time: lines, ends, deadlines, and nobody left when the one who started them dies."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -7,8 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from etude.fanout import Ended, Job, fan_out
+import pytest
 
+from etude.errors import UserError
+from etude.fanout import Ended, Job, fan_out, fan_out_ray
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
 ECHO = "import sys; print(sys.stdin.readline().strip()); print('second')"
 # starts a job that says where it is and then sleeps for long
 PARENT = """
@@ -26,8 +31,12 @@ def job(code, line=b"", wall_s=30.0):
 
 
 def ends(jobs, workers=2):
+    return sorted_out(fan_out(jobs, workers))
+
+
+def sorted_out(events):
     lines, found = {}, {}
-    for number, event in fan_out(jobs, workers):
+    for number, event in events:
         if isinstance(event, Ended):
             found[number] = event
         else:
@@ -72,6 +81,22 @@ os.remove(place)
 """
     lines, _ = ends([job(code)] * 5)
     assert max(int(line) for each in lines.values() for line in each) == 2
+
+
+def test_a_ray_cluster_tells_the_same_or_that_ray_is_missing():
+    """With ray in the environment the jobs run on a cluster of this machine; the suite's own has none."""
+    jobs = [job(ECHO, b"one"), job("import sys; sys.exit('no such thing')"), Job(argv=("/no/such/program",), line=b"", wall_s=5)]
+    if not HAS_RAY:
+        with pytest.raises(UserError, match=r"ray is not installed; install it: pip install 'etude\[cluster\]'"):
+            next(fan_out_ray(jobs, 2, "local"))
+        return
+    lines, found = sorted_out(fan_out_ray(jobs, 2, "local"))
+    assert lines == {0: [b"one", b"second"]}
+    assert [found[number].code for number in range(3)] == [0, 1, 127]
+    assert "no such thing" in found[1].stderr
+    assert "/no/such/program" in found[2].stderr
+    with pytest.raises(UserError, match=r"no Ray cluster at 'ray://127\.0\.0\.1:1'"):
+        next(fan_out_ray(jobs, 2, "ray://127.0.0.1:1"))
 
 
 def test_leaving_the_iterator_ends_what_runs():
