@@ -103,8 +103,8 @@ class Docker:
         for folder in (workspace, environment):
             if folder is not None and not folder.is_dir():
                 raise UserError(f"{folder} is not a folder; a sandbox needs an existing one")
-        with tempfile.TemporaryDirectory(prefix="etude-docker-") as folder:
-            profile = Path(folder, "seccomp.json")
+        with tempfile.TemporaryDirectory(prefix="etude-docker-") as place:
+            profile = Path(place, "seccomp.json")
             profile.write_text(json.dumps(seccomp.profile()))
             done = _call([self._path(), *run_arguments(self.image, environment, limits, profile)])
         name = done.stdout.decode(errors="replace").strip()

@@ -32,7 +32,7 @@ def run_filter(program: bytes, architecture: int, call: int, *arguments: int) ->
             case 0x45:
                 at += if_true if accumulator & operand else if_false
             case 0x06:
-                return operand
+                return int(operand)
             case _:
                 raise AssertionError(f"instruction {operation:#x}")
 
@@ -135,7 +135,7 @@ def test_a_profile_for_docker_says_what_the_program_does(machine: str, architect
     assert profile["architectures"] == [{"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]]
     assert profile["defaultAction"] == "SCMP_ACT_ALLOW"
     assert all(len(rule.get("args", [])) <= 1 for rule in profile["syscalls"])
-    calls = {
+    calls: dict[str, tuple[tuple[int, int], list[tuple[int, ...]]]] = {
         "socket": ((41, 198), [(family,) for family in range(70)]),
         "socketpair": ((53, 199), [(family,) for family in range(70)]),
         "personality": ((135, 92), [(0,), (0xFFFFFFFF,), (8,), (0x0040000,), (1,), (1 << 31,), (0xFFFFFFFE,), (0x7FFFFFFF,)]),
