@@ -18,6 +18,12 @@ HAS_POSTGRES = shutil.which("initdb") is not None and shutil.which("pg_ctl") is 
 DATABASES = ("sqlite", "postgres") if HAS_POSTGRES else ("sqlite",)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not tested is said."""
+    if not HAS_POSTGRES:
+        terminalreporter.write_line("pool: tested on SQLite only; Postgres needs initdb and pg_ctl on the PATH, and psycopg")
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The URL of a cluster of this session, on a socket, without a port. Postgres refuses root, who lends it to another user."""
