@@ -146,6 +146,19 @@ def test_a_deletion_becomes_a_task_that_the_grader_takes(built, backend):
     assert not (store.workspace(task) / "shop/tax.py").exists()
 
 
+def test_a_deletion_of_an_agent_passes_every_gate(shop, tmp_path, backend):
+    limits = AgentLimits(runs=1, turns=16)
+    options = BuildOptions(jobs=1, gates="full")
+    report, _ = build_with_agent(str(shop), tmp_path / "tasks", model=Scripted(TAXES), limits=limits, options=options, backend=backend)
+    (task,) = TaskStore.open(tmp_path / "tasks").tasks()
+    assert report.tasks == (task.id,)
+    gates = task.evidence["gates"]
+    assert gates["residue"] == {"findings": 0}
+    assert (gates["inverse"]["symbols"], gates["inverse"]["matter"]) == (2, 2)
+    assert gates["mutation"]["noticed"] * 2 >= gates["mutation"]["mutants"] > 0
+    assert gates["pass_to_pass"]["runs"] == gates["fail_to_pass"]["runs"] == 3
+
+
 def test_a_task_tells_who_made_it_of_what_and_what_it_cost(built):
     _, agent, store, _ = built
     (task,) = store.tasks()
