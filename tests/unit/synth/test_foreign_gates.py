@@ -116,7 +116,7 @@ def test_another_repository_with_the_same_code_in_other_clothes_is_refused(built
     only = "\n".join(line for line in only.split("\n") if not line.startswith(("test('grow", "test('vague", "test('zero")))
     lay_down(tmp_path / "copied", {**FILES, "package.json": name, "shapes.js": spaced, "test/shapes.test.js": only})
     options = BuildOptions(modes=("stub",), gates="full", max_share=0.5, jobs=1)
-    with pytest.raises(UserError, match=r"copied gives no task: 1 candidates, first .* area: duplicate: the same code as shapes-stub-area-"):
+    with pytest.raises(UserError, match=r"gives no task: 1 candidates, first .* area: duplicate: the same code as shapes-stub-area-"):
         build_any(str(tmp_path / "copied"), store.path, options=options, backend=backend)
 
 
