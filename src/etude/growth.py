@@ -204,7 +204,7 @@ def scrubber(store: TaskStore, out: Callable[[], Path], backend: Backend) -> Res
 
 
 def builder(store: TaskStore, out: Path, backend: Backend, *, most: int = 60) -> Build:
-    """Builds a repository of `store` from its snapshot, `most` candidates of every kind, in both modes.
+    """Builds a repository of `store` from its snapshot, `most` candidates of every kind, in both modes, through all gates.
 
     One sandbox at a time: training needs the other cores.
     """
@@ -217,7 +217,7 @@ def builder(store: TaskStore, out: Path, backend: Backend, *, most: int = 60) ->
         with tempfile.TemporaryDirectory(prefix="etude-grow-") as scratch:
             folder = Path(scratch, repo.name)  # a task's id begins with the folder's name
             tree.copy_tree(store.snapshot(repo), folder)
-            options = BuildOptions(kinds=tuple(FINDERS), max_candidates=most, jobs=1)
+            options = BuildOptions(kinds=tuple(FINDERS), max_candidates=most, jobs=1, gates="full")
             build_any(str(folder), out, options=options, backend=backend, lenient=True)
 
     return build

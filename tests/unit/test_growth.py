@@ -98,6 +98,10 @@ def test_what_is_built_during_a_run_uses_the_repositories_of_the_runs_tasks(tmp_
     growth = Growth((pocket_store.path, grown), taken=lambda: [old.id], held_out=[], build=builder(pocket_store, grown, backend, most=1))
     (made,) = growth.make(wish("new", "", arm=("feature_deletion", "pocket", "S")))
     assert made.repo.digest == old.repo.digest
+    gates = made.evidence["gates"]
+    assert gates["residue"] == {"findings": 0}
+    assert gates["inverse"]["symbols"] == len(made.symbols)
+    assert gates["mutation"]["noticed"] * 2 >= gates["mutation"]["mutants"] > 0
     assert (grown / f"{made.id}.json").is_file()
     assert pocket_store.workspace(made).is_dir()  # the run's own store can lay it down
 

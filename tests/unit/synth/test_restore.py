@@ -12,6 +12,8 @@ import zipfile
 import pytest
 
 from etude.grade.environment import make_environment
+from etude.grade.grader import grade
+from etude.records import encode
 from etude.store import TaskStore
 from etude.synth.restore import restore_environments
 from etude.types import Repo, Task
@@ -72,6 +74,34 @@ def test_missing_environments_are_made_again_and_then_are_there(store):
     assert (store.environment(needs) / "tiny_dep.py").read_text() == "VALUE = 41\n"
     assert (store.environment(alone) / "pytest").is_dir()
     assert {each.outcome for each in restore_environments(store, fetch=False)} == {"there"}
+
+
+def test_a_task_grades_the_same_on_another_machine(pocket_store, tmp_path, backend):
+    """A copy of the folder without environments, restored and graded by another process: no home, other zone, language, mask, folder."""
+    task = pocket_store.get("pocket-slugify")
+    patches = {"gold": task.gold, "empty": ""}
+    verdicts = {name: json.loads(encode(grade(task, patch, store=pocket_store, backend=backend))) for name, patch in patches.items()}
+    other = tmp_path / "elsewhere" / "tasks"
+    shutil.copytree(pocket_store.path, other, ignore=lambda folder, names: {task.environment.digest, ".cache"} & set(names))
+    assert not (other / "env" / task.environment.digest).exists()
+    (tmp_path / "gold.diff").write_text(task.gold)
+    (tmp_path / "empty.diff").write_text("")
+    (tmp_path / "home").mkdir()
+    strange = {"HOME": str(tmp_path / "home"), "TZ": "Pacific/Kiritimati", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "7"}
+    strange |= {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+
+    def etude(*arguments):
+        command = [sys.executable, "-m", "etude", "tasks", *arguments]
+        done = subprocess.run(command, cwd=tmp_path / "home", env=strange, umask=0o077, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout
+
+    assert etude("restore", str(other), "--offline")[0] == 0
+    for name, code in (("gold", 0), ("empty", 1)):
+        returned, printed = etude("grade", str(other), task.id, "--patch", str(tmp_path / f"{name}.diff"), "--json")
+        here, there = verdicts[name], json.loads(printed)
+        assert (returned, there["verdict"], there["solved"]) == (code, "graded", code == 0)
+        for key in here.keys() - {"seconds", "record", "version"}:
+            assert there[key] == here[key], key
 
 
 def test_the_verb_shows_a_table_and_the_reason_where_a_lock_is_missing(store):
