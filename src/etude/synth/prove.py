@@ -4,11 +4,12 @@
     hidden tree     source cut, all original tests there: what is graded
 
 remove  agent's tree: every module that imported still imports, exactly the expected tests are collected, and all of them that are
-        stable pass; the same shuffled. Hidden tree: the removed tests fail; the same shuffled, unless none of their files can be imported,
-        which has no order. Three or four runs, the last ones of few files.
+        stable pass; the same in other orders. Hidden tree: the removed tests fail; the same in other orders. 2 * `rounds` runs and one more
+        for each time that more tests had to go, those of the hidden tree of few files.
         A test that fails in the agent's tree is the feature's if it reaches the feature, and then goes too; else the cut is rejected.
 stub    hidden tree: the whole suite runs; what fails is fail_to_pass and must reach the feature. Agent's tree: everything stable that is
-        left passes, shuffled. Hidden tree, shuffled: fail_to_pass fails again. Three runs.
+        left passes, in the other orders. Hidden tree, in the same orders: fail_to_pass fails again. 2 * `rounds` - 1 runs: what is left
+        passed in the hidden tree, and a plain run of the agent's tree is saved. The evidence says so (`in_hidden_tree`).
 gold    Nothing runs here: the tree that the grader makes of the gold patch equals the original byte by byte (assemble.py), so the
         five runs of the baseline are its proof. check.py runs the grader.
 
@@ -188,11 +189,11 @@ class _Trial:
         """The same in other orders."""
         importable = not {path_of(self.workshop.index, id) for id in fail_to_pass} <= self.unimportable
         self.agent_again()
-        if importable:  # a file that cannot be imported has no order
-            self.hidden_again(fail_to_pass)
+        self.hidden_again(fail_to_pass)
         runs = 1 + len(self.orders)
-        self.measured["pass_to_pass"] = {"runs": runs, "tests": len(self.baseline.stable - self.gone)}
-        self.measured["fail_to_pass"] = {"runs": runs if importable else 1, "tests": len(fail_to_pass), "importable": importable}
+        there = {"in_hidden_tree": 1} if self.proposal.mode == "stub" else {}  # of these runs
+        self.measured["pass_to_pass"] = {"runs": runs, **there, "tests": len(self.baseline.stable - self.gone)}
+        self.measured["fail_to_pass"] = {"runs": runs, "tests": len(fail_to_pass), "importable": importable}
 
     def agent_again(self) -> None:
         for order, run in zip(self.orders, self.run_orders(self.agent), strict=True):
