@@ -139,7 +139,8 @@ class Writer:
         limits = AgentLimits(turn_tokens=ANSWER_TOKENS, temperature=0.0)
         try:
             ids = model.renderer.opening([("user", prompt)])
-            room = ANSWER_TOKENS * (2 * unit if unit > 1 else 1)
+            # in this process a model that runs on costs minutes; behind an endpoint it may think first, and ids are bytes
+            room = min(ANSWER_TOKENS, 2 * len(ids)) if unit == 1 else ANSWER_TOKENS * 2 * unit
             if model.context_tokens is not None:
                 room = min(room, model.context_tokens * unit - len(ids))
             if room < 1:
