@@ -64,6 +64,18 @@ def test_a_task_holds_what_every_gate_measured(built):
     assert len(task.evidence["code_hash"]) == 64
 
 
+def test_another_number_of_threads_gives_the_same_bytes_through_all_gates(built, tmp_path):
+    """`built` has a thread per core. A candidate's gates depend on nothing but the candidate, so fewer of them make the same tasks."""
+    _, store = built
+    options = BuildOptions(gates="full", max_candidates=2, max_share=0.4, jobs=3)
+    report = build_tasks(str(lay(tmp_path / "shop", FILES)), tmp_path / "tasks", options=options, backend=Bubblewrap())
+    assert len(report.tasks) >= 2
+    for id in report.tasks:
+        data = (tmp_path / "tasks" / f"{id}.json").read_bytes()
+        assert b'"residue"' in data
+        assert data == (store.path / f"{id}.json").read_bytes()
+
+
 def test_tests_that_notice_no_mutant_make_no_task(built):
     report, _ = built
     reasons = [why for name, why in report.rejected.items() if "untested_well" in name]
