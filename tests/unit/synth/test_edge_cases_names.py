@@ -307,6 +307,13 @@ def test_options_that_need_plugins_stop_nothing_and_a_native_coroutine_is_droppe
     assert report.dropped == {"tests/test_kinds.py::test_native": "failed"}
 
 
+def test_examples_in_docstrings_are_no_tests_though_the_repository_asks_for_them(built):
+    """`--doctest-modules` is in its options, and `shout` has an example: it is dropped in silence, as only test files are collected."""
+    report, store, _ = built
+    ids = {id for task in store.tasks() for id in (*task.fail_to_pass, *task.pass_to_pass)} | report.dropped.keys()
+    assert {id.partition("::")[0] for id in ids} == {"tests/test_functions.py", "tests/test_kinds.py", "tests/test_units.py"}
+
+
 def test_the_parts_of_a_property_are_told_apart_also_through_a_fixture(built):
     _, store, _ = built
     ids = "tests/test_kinds.py::"

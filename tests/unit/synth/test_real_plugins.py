@@ -12,11 +12,17 @@ pytestmark = pytest.mark.slow  # downloads the plugins, and hypothesis takes lon
 PLUGINS = ("anyio", "hypothesis", "pytest-asyncio", "pytest-mock", "pytest-randomly", "pytest-repeat", "pytest-subtests", "pytest-xdist")
 FILES = {
     "pyproject.toml": (
-        '[project]\nname = "real"\nversion = "1.0"\n\n'
+        '[project]\nname = "real"\nversion = "1.0"\ndependencies = ["attrs"]\n\n'
         f"[dependency-groups]\ntest = {[*PLUGINS, 'syrupy', 'trio']}\n\n"
         '[tool.pytest.ini_options]\naddopts = "-n 2 --dist loadgroup -p randomly --snapshot-warn-unused"\nasyncio_mode = "auto"\n'
     ),
     "real/__init__.py": "",
+    "real/boxes.py": (
+        "import attrs\n\n\n@attrs.define\nclass Box:\n"
+        "    side: int = attrs.field(validator=attrs.validators.gt(0))\n    name: str = attrs.field()\n\n"
+        "    @name.default\n    def _named(self):\n        found = 'b' * self.side\n        return found\n\n"
+        "    def area(self):\n        found = self.side * self.side\n        return found\n"
+    ),
     "real/ops.py": (
         "import random\n\n\nasync def later(x):\n    found = x + 1\n    return found\n\n\n"
         "async def soon(x):\n    found = x + 2\n    return found\n\n\n"
@@ -33,6 +39,11 @@ FILES = {
         "@pytest.fixture(params=['asyncio', 'trio'])\ndef anyio_backend(request):\n    return request.param\n\n\n"
         "@pytest.mark.anyio\ndef test_plain(anyio_backend):\n    assert anyio_backend\n\n\n"
         "def test_soon(anyio_backend):\n    import anyio\n\n    assert anyio.run(soon, 1, backend=anyio_backend) == 3\n"
+    ),
+    "tests/test_boxes.py": (
+        "import pytest\n\nfrom real.boxes import Box\n\n\ndef test_area():\n    assert Box(2, 'x').area() == 4\n\n\n"
+        "def test_name():\n    assert Box(2) == Box(2, 'bb')\n\n\n"
+        "def test_positive():\n    with pytest.raises(ValueError):\n        Box(0, 'x')\n"
     ),
     "tests/test_drawn.py": (
         "from hypothesis import given, strategies\n\nfrom real.ops import drawn, turned\n\n\n"
@@ -64,6 +75,8 @@ FILES = {
     "tests/test_more.py": "import pytest\n\n\n@pytest.mark.parametrize('x', range(20))\ndef test_more(x):\n    assert x >= 0\n",
 }
 FAIL_TO_PASS = {
+    "Box._named": {"tests/test_boxes.py::test_name"},
+    "Box.area": {"tests/test_boxes.py::test_area"},
     "later": {"tests/test_async.py::test_later"},
     "turned": {"tests/test_drawn.py::test_turned"},
     "parts": {"tests/test_parts.py::test_parts"},
@@ -82,7 +95,7 @@ def test_the_plugins_are_in_the_environment_and_their_tests_fail_without_the_fea
     assert report.rejected == {}
     assert {task.symbols[0].qualname: set(task.fail_to_pass) for task in store.tasks()} == FAIL_TO_PASS
     names = {text.partition("==")[0] for text in store.tasks()[0].environment.requirements}
-    assert {*PLUGINS, "syrupy", "trio"} - names == {"pytest-xdist"}  # which no run here needs
+    assert {*PLUGINS, "attrs", "syrupy", "trio"} - names == {"pytest-xdist"}  # which no run here needs
 
 
 def test_only_the_test_with_a_failing_subtest_is_dropped(built):
@@ -100,7 +113,7 @@ def test_repeated_and_parametrised_ids_are_those_of_the_plugins(built):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["later", "turned", "parts", "shown"])
+@pytest.mark.parametrize("name", ["Box.area", "later", "turned", "parts", "shown"])
 def test_gold_is_solved_and_the_cut_is_not(built, name):
     _, store = built
     task = next(task for task in store.tasks() if task.symbols[0].qualname == name)
