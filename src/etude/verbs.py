@@ -200,16 +200,10 @@ def monitor_judge(judge: str, model: str, *, prices: str, key: str) -> "Judge | 
             raise UserError(f"which model of {judge}? give --model NAME")
         endpoint = Endpoint(judge, model, key=key, deadline_s=DEADLINE_S, tries=TRIES)
         return EndpointJudge(endpoint, prices=parse_prices(prices) if prices else None)
-    import torch
+    from etude.synth.agentic.models import local_model
 
-    from etude.engine.local import LocalEngine
-    from etude.model.load import default_model, load_model
-    from etude.render import Renderer
-
-    folder = Path(model) if model else default_model()
-    loaded = load_model(folder, torch.float32)
-    context = int(loaded.config.max_position_embeddings)
-    return EngineJudge(folder.name, LocalEngine(loaded, slots=1), Renderer.from_folder(folder), context_tokens=context)
+    title, engine, renderer, context = local_model(model)
+    return EngineJudge(title, engine, renderer, context_tokens=context)
 
 
 def monitor_queue_verb(path: Path, state: str, *, as_json: bool) -> None:
