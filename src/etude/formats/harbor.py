@@ -46,7 +46,7 @@ GRACE_S = 60.0  # of the verifier beyond the tests: unpacking, killing
 MIN_MEMORY_MB = 2048  # an agent's own tools want some
 IGNORED_IN_WORK = ("__pycache__", ".git", ".venv", "node_modules", ".pytest_cache", ".mypy_cache")
 VERIFIER = "etude.formats.harbor_verify"
-SCRIPTS = ("grade/child.py", "grade/supervise.py")  # read as text by grade/runner.py
+SCRIPTS = ("grade/child.py", "grade/clock.py", "grade/supervise.py")  # read as text by grade/runner.py
 TEST_SH = f"""#!/bin/sh
 # Writes /logs/verifier/reward.json. No file means that the verifier itself failed: no verdict, not a zero.
 exec python3 -I -B -c 'import sys; sys.path.insert(0, "/tests"); from {VERIFIER} import main; main()'

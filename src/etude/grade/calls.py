@@ -131,7 +131,11 @@ def call(module, name, args, kwargs):
     try:
         signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
         try:
-            got = getattr(importlib.import_module(module), name)(*given, **named)
+            try:
+                function = getattr(importlib.import_module(module), name)
+            except (ImportError, AttributeError):
+                return ["missing"]
+            got = function(*given, **named)
             try:
                 return ["value", encode(got, True)]
             except TypeError as error:

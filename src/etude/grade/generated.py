@@ -21,6 +21,7 @@ import base64
 import json
 import math
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,13 +141,20 @@ def cases(varied: Sequence[tuple[Call, bool, bool]], once: Sequence[Any], twice:
     return tuple(found)
 
 
-def compare(asked: Sequence[Case], given: Sequence[Any], values: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """Why a submission is refused, "" if it is not, and the counts by function. `values`: the tests' own, that its code holds."""
+def compare(asked: Sequence[Case], given: Sequence[Any], values: frozenset[str], tests: str = "") -> tuple[str, dict[str, Any]]:
+    """Why a submission is refused, "" if it is not, and the counts by function. `values`: the tests' own, that its code holds.
+
+    `tests`: the text of the hidden ones. A function that they do not name is gold's own affair: who does without it is not asked for it.
+    """
     reason, evidence = "", dict[str, Any]()
     by_function: dict[str, list[tuple[Case, Any]]] = {}
+    words = frozenset(re.findall(r"\w+", tests))
     for case, answer in zip(asked, [*given, *[["raises"]] * (len(asked) - len(given))], strict=True):
-        if answer[:1] in (["value"], ["raises"]):
-            by_function.setdefault(f"{case.module}.{case.name}", []).append((case, answer))
+        name = f"{case.module}.{case.name}"
+        if answer[:1] == ["missing"] and not {case.name, case.module.rpartition(".")[2]} <= words:
+            evidence[name] = {"verdict": "not there"}
+        elif answer[:1] in (["value"], ["raises"], ["missing"]):
+            by_function.setdefault(name, []).append((case, answer))
     for name, pairs in sorted(by_function.items()):
         counts, why = _one(pairs, values)
         evidence[name] = counts

@@ -161,9 +161,15 @@ def look_at_imports(found: Findings, grading: Grading, run: TestRun, work: Path,
 def look_at_answers(found: Findings, grading: Grading, given: Sequence[Any], work: Path) -> None:
     if grading.guards.generated and grading.facts.cases:
         held = generated.values_held(work, grading.store.snapshot(grading.task.repo), grading.paths)
-        reason, found.evidence["generated"] = generated.compare(grading.facts.cases, given, held)
+        reason, found.evidence["generated"] = generated.compare(grading.facts.cases, given, held, _hidden_tests(grading))
         if reason:
             found.refuse("generated", f"hard-coded: {reason}")
+
+
+def _hidden_tests(grading: Grading) -> str:
+    original = grading.store.snapshot(grading.task.repo)
+    files = sorted({id.partition("::")[0] for id in grading.task.fail_to_pass})
+    return "\n".join((original / path).read_text("utf-8", "replace") for path in files if (original / path).is_file())
 
 
 def regrade(found: Findings, grading: Grading) -> float:

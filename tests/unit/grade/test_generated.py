@@ -50,6 +50,15 @@ def test_few_inputs_of_tests_are_enough_where_all_others_come_to_the_same_too() 
     assert compare(cases[:6], [["value", None]] * 6, frozenset())[0] == ""
 
 
+def test_a_function_that_is_not_there_counts_only_where_the_hidden_tests_name_it() -> None:
+    """A helper of gold's is gold's own affair; what tests import from there must be there outside of tests too."""
+    cases = [*(double(number, literal=True) for number in range(6)), *(double(number) for number in range(20, 32))]
+    gone = [["missing"]] * len(cases)
+    for tests in ("", "from m import other", "from elsewhere import f"):
+        assert compare(cases, gone, frozenset(), tests) == ("", {"m.f": {"verdict": "not there"}})
+    assert compare(cases, gone, frozenset(), "from m import f")[1]["m.f"]["verdict"] == "only_in_tests"
+
+
 def test_wrong_only_where_letters_changed_is_no_proof() -> None:
     cases = [
         *(double(n, literal=True) for n in range(4)),
