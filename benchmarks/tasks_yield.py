@@ -114,16 +114,19 @@ def main() -> None:
     kinds = tuple(FINDERS) if chosen.kinds == "all" else tuple(chosen.kinds.split(","))
     repos: dict[str, dict[str, Any]] = {}
     load = os.getloadavg()
-    try:
-        options = BuildOptions(kinds=kinds, gates=chosen.gates, jobs=1, max_candidates=limit)
-        for source in chosen.sources or SOURCES[: 1 if chosen.quick else None]:
+    options = BuildOptions(kinds=kinds, gates=chosen.gates, jobs=1, max_candidates=limit)
+    for source in chosen.sources or SOURCES[: 1 if chosen.quick else None]:
+        try:
             built, cost = in_process(build, source, options, chosen.check)
-            repos[source] = figures(built, cost)
-            for wrong in built.wrong:
-                print(f"{wrong} does not hold when it is proved again", file=sys.stderr)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        except UserError as error:  # the others took long
+            print(f"error: {source}: {error}", file=sys.stderr, flush=True)
+            continue
+        repos[source] = figures(built, cost)
+        print(f"{source}: {repos[source]['valid']} of {repos[source]['candidates']} valid", file=sys.stderr, flush=True)
+        for wrong in built.wrong:
+            print(f"{wrong} does not hold when it is proved again", file=sys.stderr)
+    if not repos:
+        raise SystemExit(2)
     result = {"repos": repos, "kinds": kinds, "gates": chosen.gates, "cores": len(os.sched_getaffinity(0)), "load": (load, os.getloadavg())}
     if chosen.json:
         print(json.dumps({"benchmark": "tasks_yield", **result}, sort_keys=True))
