@@ -114,9 +114,9 @@ def main() -> None:
     kinds = tuple(FINDERS) if chosen.kinds == "all" else tuple(chosen.kinds.split(","))
     repos: dict[str, dict[str, Any]] = {}
     load = os.getloadavg()
-    options = BuildOptions(kinds=kinds, gates=chosen.gates, jobs=1, max_candidates=limit)
     for source in chosen.sources or SOURCES[: 1 if chosen.quick else None]:
         try:
+            options = BuildOptions(kinds=kinds, gates=chosen.gates, jobs=1, max_candidates=limit)
             built, cost = in_process(build, source, options, chosen.check)
         except UserError as error:  # the others took long
             print(f"error: {source}: {error}", file=sys.stderr, flush=True)
