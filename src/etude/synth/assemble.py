@@ -7,6 +7,7 @@ Not here: the runs (prove.py, workshop.py).
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -106,7 +107,7 @@ class Assembler:
         needed = needed_names(self.workshop, proof, self._tests(proof), self.words, draft)
         improved = writer.improve(draft, needed, gold_lines(self.workshop.index, proof.proposal))
         what, by = what_of(task.kind, task.mode), writer.model.name
-        id = f"{task.id[:-ID_CHARS]}{id_digest(task.repo, what, task.cut, task.level, task.visible_share, writer=by)}"
+        id = with_digest(task.id, id_digest(task.repo, what, task.cut, task.level, task.visible_share, writer=by))
         return rewritten(task, improved, draft.whole(improved.text), id)
 
     def _tests(self, proof: Proof) -> list[Definition]:
@@ -153,6 +154,11 @@ def id_digest(repo: Repo, what: str, cut: str, level: Level = "A", visible_share
     told = (*((level, str(visible_share)) if (level, visible_share) != ("A", 0.0) else ()), *((f"written by {writer}",) if writer else ()))
     parts = (repo.digest, what, *told, cut)
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:ID_CHARS]
+
+
+def with_digest(id: str, digest: str) -> str:
+    """An id with another end; one that has none, as of a task of others, gets it."""
+    return f"{re.sub(rf'-[0-9a-f]{{{ID_CHARS}}}$', '', id)}-{digest}"
 
 
 def derived(baseline_runs: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ hidden tests need is in it.
 Not here: which level (pool/evolve.py), the writer (instruct.py), languages other than Python.
 """
 
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from etude.grade.filter import make_rules
 from etude.grade.grader import prepare
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
-from etude.synth.assemble import id_digest, what_of
+from etude.synth.assemble import id_digest, what_of, with_digest
 from etude.synth.cut import CutError, cut_sources, render
 from etude.synth.discover import discover
 from etude.synth.instruct import BUG, draft, missing_identifiers, needed_names
@@ -120,7 +119,7 @@ def relevel(
 def new_id(task: Task, level: Level, visible_share: float, writer: str = "") -> str:
     """As a build at that level would call it."""
     digest = id_digest(task.repo, what_of(task.kind, task.mode), task.cut, level, visible_share, writer=writer)
-    return f"{re.sub(r'-[0-9a-f]{8}$', '', task.id)}-{digest}"
+    return with_digest(task.id, digest)
 
 
 def _write(

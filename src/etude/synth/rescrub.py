@@ -25,7 +25,7 @@ from etude.grade.scrub import scrub
 from etude.languages.choose import runtime_of
 from etude.sandbox.protocol import Backend
 from etude.store import TaskStore
-from etude.synth.assemble import id_digest, what_of
+from etude.synth.assemble import id_digest, what_of, with_digest
 from etude.synth.check import check_task
 from etude.types import Task
 
@@ -78,7 +78,7 @@ def _without(task: Task, cut: str, removed: tuple[str, ...]) -> Task:
     digest = id_digest(task.repo, what_of(task.kind, task.mode), cut, task.level, task.visible_share)
     return replace(
         task,
-        id=f"{re.sub(r'-[0-9a-f]{8}$', '', task.id)}-{digest}",
+        id=with_digest(task.id, digest),
         cut=cut,
         origin=(*task.origin, task.id),
         pass_rate=None,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from etude.grade.filter import make_rules, refusal
 from etude.languages.protocol import Definition
-from etude.synth.assemble import ID_CHARS, band_of, derived, id_digest, lines_of, make_patches, wall_s_of
+from etude.synth.assemble import band_of, derived, id_digest, lines_of, make_patches, wall_s_of, with_digest
 from etude.synth.cut import Mode
 from etude.synth.foreign.candidates import Candidate
 from etude.synth.foreign.prove import Proof
@@ -88,7 +88,7 @@ class Assembler:
         codes = ((self.workshop.codes[d.path].data, d) for d in (*proof.removed, *proof.stubbed))
         gold = [line.strip() for data, d in codes for line in data[d.start : d.end].decode("utf-8", "replace").splitlines()]
         improved = writer.improve(draft, needed, gold)
-        id = f"{task.id[:-ID_CHARS]}{id_digest(task.repo, task.mode, task.cut, writer=writer.model.name)}"
+        id = with_digest(task.id, id_digest(task.repo, task.mode, task.cut, writer=writer.model.name))
         return rewritten(task, improved, draft.whole(improved.text), id)
 
     # -- instruction
